@@ -1,0 +1,2 @@
+//! refit
+fn main() {}
