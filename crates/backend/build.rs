@@ -1,1 +1,2 @@
-fn main(){}
+//! Nothing to build yet.
+fn main() {}

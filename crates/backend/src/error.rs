@@ -27,7 +27,9 @@ pub enum Error {
     #[error("lease {0} has expired or was revoked")]
     LeaseNotFound(LeaseId),
     /// The watch can no longer give every event: reload and watch again.
-    #[error("the watch fell behind: events after revision {after} are no longer kept; read again and watch from there")]
+    #[error(
+        "the watch fell behind: events after revision {after} are no longer kept; read again and watch from there"
+    )]
     WatchLost {
         /// The last revision that the watcher had seen.
         after: Revision,

@@ -158,7 +158,11 @@ mod tests {
             match slow.next().await {
                 Ok(event) => {
                     last += 1;
-                    assert_eq!(event.revision, Revision(last), "nothing may be missing before the loss is told");
+                    assert_eq!(
+                        event.revision,
+                        Revision(last),
+                        "nothing may be missing before the loss is told"
+                    );
                 }
                 Err(error) => break error,
             }

@@ -2,7 +2,7 @@
 //! the same on SQLite, on etcd and in memory.
 //!
 //! The seven required methods of [`Backend`] are what a store must be able to do; everything else is
-//! written once, on top of them. [`conformance`] is the contract as a test suite that all three pass.
+//! written once, on top of them. `tests/conformance` is the contract as a suite that all three pass.
 
 mod error;
 mod events;
@@ -13,8 +13,6 @@ mod limits;
 mod memory;
 mod transaction;
 mod watch;
-
-pub mod conformance;
 
 use std::fmt::Debug;
 use std::sync::Arc;

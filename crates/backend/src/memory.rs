@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use crate::events::EventLog;
 use crate::leases::{LeaseTable, new_lease};
 use crate::{
-    Backend, Change, Error, Event, Item, Key, KeyRange, Lease, LeaseId, Page, Read, Result, Revision, Snapshot,
-    Transaction, Watch, Write,
+    Backend, Change, Error, Event, Item, Key, KeyRange, Lease, LeaseId, Page, Read, Result, Revision,
+    Snapshot, Transaction, Watch, Write,
 };
 
 /// A store that is gone with its process: for tests, and as the plainest reading of the contract.
@@ -89,7 +89,9 @@ impl Store {
 
     fn within<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Item> {
         let end = range.end().max(range.start());
-        self.items.range::<[u8], _>((Bound::Included(range.start()), Bound::Excluded(end))).map(|(_, item)| item)
+        self.items
+            .range::<[u8], _>((Bound::Included(range.start()), Bound::Excluded(end)))
+            .map(|(_, item)| item)
     }
 
     fn apply(&mut self, write: Write, revision: Revision) -> Option<Event> {
