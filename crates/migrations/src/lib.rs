@@ -1,1 +1,29 @@
-//! migrations
+//! How stored things change shape while old and new servers run.
+//!
+//! Migrations are numbered, run in sequence by whichever server gets the lock, and never touch what
+//! they migrate: they write new keys beside the old ones. [`MigratingService`] reads and writes both
+//! until a later migration deletes the old ones.
+
+mod channels;
+mod error;
+mod form;
+mod guard;
+mod history;
+mod lock;
+mod migrating;
+mod registry;
+mod released;
+mod reshape;
+mod runner;
+mod service;
+
+pub use channels::{channels_v1, channels_v2};
+pub use error::{MigrationError, RunError};
+pub use form::Form;
+pub use guard::Guarded;
+pub use history::{Record, list_history};
+pub use migrating::MigratingService;
+pub use registry::{Checksum, Migration, Registry};
+pub use reshape::{copy_forward, retire};
+pub use runner::{LOCK_TTL, Outcome, Runner, Summary};
+pub use service::{Found, Listed, ResourceStore, Service, ServiceError};

@@ -1,6 +1,8 @@
 //! What every store must do, as tests. A test file for one store writes
 //! `conformance::suite!(MyStore);` for a type that implements [`Store`].
 
+#![allow(clippy::unwrap_used)]
+
 pub mod leases;
 pub mod ranges;
 pub mod watches;

@@ -1,0 +1,199 @@
+use std::time::Duration;
+
+use refit_backend::{
+    Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Read, Transaction,
+};
+
+use crate::migrating::{Side, retired_key, winner};
+use crate::{Form, Guarded, MigrationError};
+
+/// Items in one transaction: each takes its old and its new key, and the guard takes one.
+const BATCH: usize = (MAX_TRANSACTION_KEYS - 1) / 2;
+
+/// How often a batch is tried while others change it or the store is away, and the longest pause
+/// between two tries: about half a minute in all.
+const ATTEMPTS: u32 = 12;
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// Copies every item of the old form to the new one where the new one has nothing. What others write
+/// meanwhile, to either key, is never overwritten. Run twice, it copies nothing the second time.
+pub async fn copy_forward<T>(
+    store: &Guarded,
+    from: &Form<T>,
+    to: &Form<T>,
+) -> Result<String, MigrationError> {
+    let mut copied = 0;
+    let mut rest = from.range();
+    loop {
+        let page = store.range(&rest, BATCH).await?;
+        let names: Vec<&str> = page.items.iter().map(|item| from.name(&item.key)).collect();
+        copied += settle(store, from, to, &names, Mode::Copy).await?;
+        match page.items.last() {
+            Some(last) if page.more => rest = rest.after(&last.key),
+            _ => break,
+        }
+    }
+    Ok(format!("success: copied {copied} from {} to {}", from.prefix, to.prefix))
+}
+
+/// Ends the time of two forms, one major version after [`copy_forward`]: brings the new form up to date
+/// with what older servers wrote, marks the old one as retired so that its absence no longer means a
+/// deletion, and deletes it.
+pub async fn retire<T>(store: &Guarded, from: &Form<T>, to: &Form<T>) -> Result<String, MigrationError> {
+    let marker = retired_key(&from.prefix)?;
+    let marked = store.read(&[Read::Key(marker.clone())]).await?.item(0).is_some();
+    if !marked {
+        for form in [from, to] {
+            let mut rest = form.range();
+            loop {
+                let page = store.range(&rest, BATCH).await?;
+                let names: Vec<&str> = page.items.iter().map(|item| form.name(&item.key)).collect();
+                settle(store, from, to, &names, Mode::Settle).await?;
+                match page.items.last() {
+                    Some(last) if page.more => rest = rest.after(&last.key),
+                    _ => break,
+                }
+            }
+        }
+        store.transact(Transaction::new().put(&marker, "retired")).await?;
+    }
+    let mut deleted = 0;
+    loop {
+        let page = store.range(&from.range(), MAX_TRANSACTION_KEYS - 1).await?;
+        if page.items.is_empty() {
+            return Ok(format!("success: deleted {deleted} from {}", from.prefix));
+        }
+        let delete = page.items.iter().fold(Transaction::new(), |tx, item| tx.delete(&item.key));
+        store.transact(delete).await?;
+        deleted += page.items.len();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// Write the new key only where there is none.
+    Copy,
+    /// Make the new key say what the two together say.
+    Settle,
+}
+
+/// One name's two keys, and what to do about them.
+struct Pair {
+    from: Key,
+    to: Key,
+    old: Option<Item>,
+    new: Option<Item>,
+}
+
+/// Brings the new keys of these names up to date; how many were written.
+async fn settle<T>(
+    store: &Guarded,
+    from: &Form<T>,
+    to: &Form<T>,
+    names: &[&str],
+    mode: Mode,
+) -> Result<usize, MigrationError> {
+    let mut written = 0;
+    let mut pause = Duration::from_millis(5);
+    let mut contended = String::new();
+    for _ in 0..ATTEMPTS {
+        let outcome = async {
+            for transaction in due(from, to, read_pairs(store, from, to, names).await?, mode)? {
+                let keys = transaction.writes().len();
+                store.transact(transaction).await?;
+                written += keys;
+            }
+            Ok(())
+        };
+        match outcome.await {
+            Ok(()) => return Ok(written),
+            Err(MigrationError::Store(Error::Conflict { key })) => contended = key.to_string(),
+            Err(MigrationError::Store(error @ Error::Unavailable { .. })) => {
+                tracing::warn!(%error, "a migration waits for the store");
+                contended = names.first().map(ToString::to_string).unwrap_or_default();
+            }
+            Err(other) => return Err(other),
+        }
+        tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        pause = (pause * 3).min(LONGEST_PAUSE);
+    }
+    Err(MigrationError::Contended { key: contended, attempts: ATTEMPTS })
+}
+
+async fn read_pairs<T>(
+    store: &Guarded,
+    from: &Form<T>,
+    to: &Form<T>,
+    names: &[&str],
+) -> Result<Vec<Pair>, MigrationError> {
+    let mut reads = Vec::with_capacity(names.len() * 2);
+    for name in names {
+        reads.push(Read::Key(from.key(name)?));
+        reads.push(Read::Key(to.key(name)?));
+    }
+    let mut snapshot = store.read(&reads).await?;
+    let mut pairs = Vec::with_capacity(names.len());
+    for (n, name) in names.iter().enumerate() {
+        let old = snapshot.take(2 * n).items.pop();
+        let new = snapshot.take(2 * n + 1).items.pop();
+        pairs.push(Pair { from: from.key(name)?, to: to.key(name)?, old, new });
+    }
+    Ok(pairs)
+}
+
+/// The transactions that are due, each within the limits of a store.
+fn due<T>(
+    from: &Form<T>,
+    to: &Form<T>,
+    pairs: Vec<Pair>,
+    mode: Mode,
+) -> Result<Vec<Transaction>, MigrationError> {
+    /// What the guard's own key may need.
+    const GUARD_BYTES: usize = 64;
+    let mut transactions = Vec::new();
+    let mut current = Transaction::new();
+    for pair in pairs {
+        let Some(step) = step(from, to, &pair, mode)? else { continue };
+        let unchanged = |tx: Transaction| {
+            tx.expect(&pair.from, Expect::unchanged(pair.old.as_ref()))
+                .expect(&pair.to, Expect::unchanged(pair.new.as_ref()))
+        };
+        let add = |tx: Transaction| match &step {
+            Step::Write(value) => unchanged(tx).put(&pair.to, value.clone()),
+            Step::Delete => unchanged(tx).delete(&pair.to),
+        };
+        let with = add(current.clone());
+        if with.byte_count() + GUARD_BYTES > MAX_TRANSACTION_BYTES && !current.is_empty() {
+            transactions.push(std::mem::take(&mut current));
+            current = add(Transaction::new());
+        } else {
+            current = with;
+        }
+    }
+    if !current.is_empty() {
+        transactions.push(current);
+    }
+    Ok(transactions)
+}
+
+enum Step {
+    Write(bytes::Bytes),
+    Delete,
+}
+
+fn step<T>(from: &Form<T>, to: &Form<T>, pair: &Pair, mode: Mode) -> Result<Option<Step>, MigrationError> {
+    let convert = |old: &Item| {
+        let value = (from.decode)(from.name(&old.key), &old.value)
+            .map_err(|reason| MigrationError::Item { key: old.key.to_string(), reason })?;
+        Ok::<_, MigrationError>(Some(Step::Write((to.encode)(&value))))
+    };
+    match (mode, &pair.old, &pair.new) {
+        (Mode::Copy, Some(old), None) => convert(old),
+        (Mode::Copy, _, _) => Ok(None),
+        (Mode::Settle, _, new) => match winner(pair.new.as_ref(), pair.old.as_ref(), false) {
+            Some((old, Side::Previous)) => convert(old),
+            Some((_, Side::Current)) => Ok(None),
+            None => Ok(new.as_ref().map(|_| Step::Delete)),
+        },
+    }
+}
