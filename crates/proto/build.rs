@@ -1,1 +1,20 @@
-fn main() {}
+//! Generates the wire types from the `.proto` files, without protoc.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let files = [
+        "refit/v1/metadata.proto",
+        "refit/migrations/v1/migrations.proto",
+        "refit/resources/v1/resources.proto",
+        "refit/auth/v1/auth.proto",
+        "refit/cluster/v1/cluster.proto",
+    ];
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(files, ["proto"])?;
+    let encoded = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
+    std::fs::write(encoded, protox::prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+use std::path::{Path, PathBuf};
+
+/// Where a host keeps what belongs to Refit, so that all of its programs find each other's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataDir(PathBuf);
+
+impl DataDir {
+    /// The layout below `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self(root.into())
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    /// The control plane's embedded store.
+    pub fn store(&self) -> PathBuf {
+        self.0.join("backend/sqlite.db")
+    }
+
+    /// The identity by which administrators on this host speak to the control plane.
+    pub fn admin_identity(&self) -> PathBuf {
+        self.0.join("admin/identity.json")
+    }
+
+    /// The address at which the control plane on this host listens.
+    pub fn endpoint(&self) -> PathBuf {
+        self.0.join("admin/endpoint")
+    }
+}
