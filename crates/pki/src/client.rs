@@ -1,0 +1,180 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConfig, WantsClientCert};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, DnsName, ServerName, TrustAnchor, UnixTime};
+use rustls::{CertificateError, ConfigBuilder, DigitallySignedStruct, OtherError, SignatureScheme};
+use webpki::EndEntityCert;
+
+use crate::leaf::{self, Purpose, Refusal};
+use crate::{CaPin, Certificate, ClusterName, Identity, Result, SERVER_NAME};
+
+/// TLS for a client that has an identity: it shows it, and speaks only to servers of its own cluster.
+///
+/// Servers are known by [`SERVER_NAME`] whatever address was dialled. ALPN is left to the caller.
+pub fn client_config(identity: &Identity) -> Result<ClientConfig> {
+    let anchors = identity.authorities().iter().map(leaf::anchor).collect::<Result<Vec<_>>>()?;
+    let expected = Expected::Cluster(identity.cluster().clone(), anchors);
+    let chain = vec![identity.certificate().der().clone()];
+    Ok(builder(expected)?.with_client_auth_cert(chain, identity.key().der())?)
+}
+
+/// TLS for a client that knows nothing but the pin of its cluster's CA. It shows no certificate.
+///
+/// The server must send the CA's certificate behind its own, as [`crate::ServerCertificate`] does.
+pub fn pinned_client_config(pin: CaPin) -> Result<ClientConfig> {
+    Ok(builder(Expected::Pin(pin))?.with_no_client_auth())
+}
+
+fn builder(expected: Expected) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Arc::new(ServerVerifier { expected, provider: provider.clone() });
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
+}
+
+/// Why a client does not believe that it reached a server of its cluster. It comes wrapped in a
+/// [`rustls::Error`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerRefused {
+    /// No CA with the pinned key came along.
+    #[error(
+        "the server is not of the cluster with the CA pin {expected}: {}; check the address and the pin",
+        sent(.presented)
+    )]
+    Pin {
+        /// The pin asked for.
+        expected: CaPin,
+        /// The pins of the authorities that the server sent.
+        presented: Vec<CaPin>,
+    },
+    /// Another authority signed its certificate.
+    #[error("the server's certificate was not signed by the authority of {cluster}{}; check the address", claim(.claimed))]
+    OtherAuthority {
+        /// The cluster, or the pin, that was expected.
+        cluster: String,
+        /// The cluster that the certificate says it is of, which is unproven.
+        claimed: Option<ClusterName>,
+    },
+    /// A certificate of the cluster that is not one for servers.
+    #[error("the certificate that was shown is not one of a server of the control plane")]
+    NotAServer,
+    /// Its certificate is over.
+    #[error("the server's certificate expired at {0}; check the clock here, or have the server renew it")]
+    Expired(Timestamp),
+    /// Its certificate has not begun.
+    #[error("the server's certificate is valid only from {0}: set the clocks right")]
+    NotYetValid(Timestamp),
+    /// It is no certificate that Refit makes.
+    #[error("the server's certificate cannot be used: {0}")]
+    Malformed(String),
+}
+
+fn sent(presented: &[CaPin]) -> String {
+    match presented {
+        [] => "it sent no CA certificate".into(),
+        pins => format!("it sent {}", pins.iter().map(CaPin::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn claim(claimed: &Option<ClusterName>) -> String {
+    claimed.as_ref().map(|cluster| format!(", but by one that calls itself {cluster}")).unwrap_or_default()
+}
+
+#[derive(Debug)]
+enum Expected {
+    Cluster(ClusterName, Vec<TrustAnchor<'static>>),
+    Pin(CaPin),
+}
+
+#[derive(Debug)]
+struct ServerVerifier {
+    expected: Expected,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerVerifier {
+    fn check(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> std::result::Result<(), ServerRefused> {
+        let (anchors, whose) = match &self.expected {
+            Expected::Cluster(cluster, anchors) => (anchors.clone(), format!("cluster {cluster}")),
+            Expected::Pin(pin) => (vec![pinned(*pin, others)?], format!("the pin {pin}")),
+        };
+        leaf::check(leaf, &anchors, Purpose::Server, now).map_err(|refusal| match refusal {
+            Refusal::Malformed(reason) => ServerRefused::Malformed(reason),
+            Refusal::OtherIssuer | Refusal::NotSigned => ServerRefused::OtherAuthority {
+                cluster: whose,
+                claimed: Certificate::from_der(leaf).ok().and_then(|leaf| leaf.claimed_cluster()),
+            },
+            Refusal::Expired(at) => ServerRefused::Expired(at),
+            Refusal::NotYetValid(from) => ServerRefused::NotYetValid(from),
+            Refusal::WrongPurpose => ServerRefused::NotAServer,
+        })?;
+        let malformed = |error: webpki::Error| ServerRefused::Malformed(error.to_string());
+        let name =
+            DnsName::try_from(SERVER_NAME).map_err(|error| ServerRefused::Malformed(error.to_string()))?;
+        let parsed = EndEntityCert::try_from(leaf).map_err(malformed)?;
+        let named = parsed.verify_is_valid_for_subject_name(&ServerName::DnsName(name));
+        named.map_err(|_| ServerRefused::NotAServer)
+    }
+}
+
+/// The authority among `others` whose key is pinned. That its own key signed it means that the pinned
+/// authority itself wrote what it says.
+fn pinned(
+    pin: CaPin,
+    others: &[CertificateDer<'_>],
+) -> std::result::Result<TrustAnchor<'static>, ServerRefused> {
+    let certificates = others.iter().filter_map(|der| Certificate::from_der(der).ok());
+    let authorities: Vec<Certificate> = certificates.filter(Certificate::is_authority).collect();
+    let found = authorities.iter().find(|authority| pin.matches(authority) && authority.is_self_signed());
+    found.and_then(|authority| leaf::anchor(authority).ok()).ok_or_else(|| ServerRefused::Pin {
+        expected: pin,
+        presented: authorities.iter().map(CaPin::of).collect(),
+    })
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        match self.check(end_entity, intermediates, now) {
+            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Err(refused) => Err(CertificateError::Other(OtherError(Arc::new(refused))).into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,116 @@
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::Key;
+
+use crate::time::in_words;
+use crate::{ClusterName, NameError, PrincipalError};
+
+/// What can go wrong with keys and certificates. No variant ever carries a private key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name or role that is not one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A certificate whose holder cannot be told.
+    #[error("the certificate does not say whom it speaks for: {0}")]
+    Principal(#[from] PrincipalError),
+    /// Something that is not the certificate that was expected.
+    #[error("the certificate cannot be used: {0}")]
+    Certificate(String),
+    /// A request that no certificate is signed for.
+    #[error("the certificate signing request cannot be used: {0}")]
+    Request(String),
+    /// Text that is not a private key; what it was is not repeated.
+    #[error("the private key cannot be read: expected one PEM block with a PKCS#8 or EC key")]
+    PrivateKey,
+    /// Two halves that do not fit.
+    #[error("the private key does not belong to the certificate; use the two that were made together")]
+    KeyMismatch,
+    /// A certificate was asked for that would live too short or too long.
+    #[error("a certificate cannot last {}: {}", in_words(.asked), bounds(.min, .max))]
+    Ttl {
+        /// What was asked for.
+        asked: Duration,
+        /// The shortest that makes sense.
+        min: Duration,
+        /// The longest allowed, where there is a limit.
+        max: Option<Duration>,
+    },
+    /// The CA can sign nothing any more.
+    #[error("the certificate authority of cluster {cluster} ended at {at}: rotate it to go on")]
+    AuthorityExpired {
+        /// Whose CA.
+        cluster: ClusterName,
+        /// When it ended.
+        at: Timestamp,
+    },
+    /// A time that no certificate can hold.
+    #[error("no certificate can be made at {0}: set the clock of this machine")]
+    Clock(Timestamp),
+    /// What is stored for the CA is not a CA.
+    #[error(
+        "the certificate authority stored at {key} cannot be used: {reason}; \
+         restore the store from a backup, as a new authority would shut out every agent"
+    )]
+    Record {
+        /// Where it is stored.
+        key: Key,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store did not do as asked.
+    #[error("the certificate authority cannot be loaded: {0}")]
+    Store(#[from] refit_backend::Error),
+    /// Text that is not an identity.
+    #[error("the identity cannot be used: {0}")]
+    Identity(String),
+    /// A file that is not an identity.
+    #[error("the identity in {} cannot be used: {reason}", .path.display())]
+    IdentityFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A private file that others can read.
+    #[error(
+        "{} can be read by others (its mode is {mode:04o}), and so could the private key in it; run: chmod 600 {}",
+        .path.display(), crate::files::for_shell(.path)
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The file system did not do as asked.
+    #[error("{} cannot be {action}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as in "read".
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The TLS library refused a configuration.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The cryptographic library failed.
+    #[error("{0} failed in the cryptographic library; this is a fault of the machine or of Refit")]
+    Crypto(&'static str),
+}
+
+/// The result of whatever deals with keys and certificates.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn bounds(min: &Duration, max: &Option<Duration>) -> String {
+    match max {
+        Some(max) => format!("expected {} to {}", in_words(min), in_words(max)),
+        None => format!("expected at least {}", in_words(min)),
+    }
+}
