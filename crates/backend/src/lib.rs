@@ -5,6 +5,7 @@
 //! written once, on top of them. `tests/conformance` is the contract as a suite that all three pass.
 
 mod error;
+mod etcd;
 mod events;
 mod item;
 mod key;
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use error::{Error, Result};
+pub use etcd::{EtcdAddress, EtcdBackend};
 pub use item::{Item, Lease, LeaseId, Page, Read, Revision, Snapshot};
 pub use key::{Key, KeyRange};
 pub use limits::{MAX_KEY_BYTES, MAX_PAGE_ITEMS, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS};

@@ -1,0 +1,135 @@
+use std::error::Error as StdError;
+use std::io;
+
+use rustls::AlertDescription;
+use tonic::{Code, ConnectError, Status};
+
+use crate::Error;
+
+/// Why a request to one member did not succeed, by what may be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The request was not carried out, and another member or moment may do it.
+    NotDone(String),
+    /// Nobody knows whether it was carried out.
+    Unknown(String),
+    /// Not carried out, and trying the same member again will not help.
+    Hopeless(String),
+    /// Not carried out: the token is not or no longer valid.
+    Token(String),
+    /// Not carried out: the user or certificate may not do this.
+    Refused(String),
+    /// Not carried out: there is no such lease.
+    NoLease,
+    /// The store's own failure.
+    Failed(String),
+}
+
+impl Fault {
+    pub(super) fn into_error(self, store: &str) -> Error {
+        let store = store.to_owned();
+        match self {
+            Self::NotDone(reason) | Self::Unknown(reason) | Self::Hopeless(reason) => {
+                Error::Unavailable { store, reason }
+            }
+            Self::Token(reason) | Self::Refused(reason) => Error::Refused { store, reason },
+            Self::NoLease => Error::Failed { store, reason: "requested lease not found".into() },
+            Self::Failed(reason) => Error::Failed { store, reason },
+        }
+    }
+
+    /// Says which member it was.
+    pub(super) fn at(self, member: &str) -> Self {
+        match self {
+            Self::NotDone(reason) => Self::NotDone(format!("{member}: {reason}")),
+            Self::Unknown(reason) => Self::Unknown(format!("{member}: {reason}")),
+            Self::Hopeless(reason) => Self::Hopeless(format!("{member}: {reason}")),
+            other => other,
+        }
+    }
+
+    /// What a watch was cancelled for: etcd gives no code there.
+    pub(super) fn cancelled(reason: &str) -> Self {
+        let said = |what: &str| reason.contains(what);
+        match () {
+            // Before 3.4.22 etcd says this of an expired token, too.
+            () if said("permission denied") || said("auth token") || said("auth store is old") => {
+                Self::Token(reason.into())
+            }
+            () if said("user name is empty") => Self::Token(reason.into()),
+            () => Self::Failed(reason.into()),
+        }
+    }
+}
+
+impl From<Status> for Fault {
+    fn from(status: Status) -> Self {
+        match status.source() {
+            Some(source) => of_transport(&status, source),
+            None => of_answer(&status),
+        }
+    }
+}
+
+fn of_answer(status: &Status) -> Fault {
+    let reason = status.message().to_owned();
+    let said = |what: &str| reason.contains(what);
+    match status.code() {
+        Code::Unauthenticated => Fault::Token(reason),
+        Code::InvalidArgument if said("user name is empty") || said("auth store is old") => {
+            Fault::Token(reason)
+        }
+        Code::InvalidArgument if said("authentication failed") => Fault::Refused(reason),
+        Code::PermissionDenied => Fault::Refused(reason),
+        Code::NotFound if said("lease not found") => Fault::NoLease,
+        // Every request says that it needs a leader, so a member without one refuses it unseen.
+        Code::Unavailable if said("no leader") => Fault::NotDone(reason),
+        Code::ResourceExhausted if said("too many requests") => Fault::NotDone(reason),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted | Code::Unknown => {
+            Fault::Unknown(reason)
+        }
+        Code::Internal if said("h2 protocol error") => Fault::Unknown(reason),
+        _ => Fault::Failed(reason),
+    }
+}
+
+fn of_transport(status: &Status, source: &(dyn StdError + 'static)) -> Fault {
+    let mut reasons = vec![status.message().to_owned()];
+    let mut connecting = false;
+    let mut tls = None;
+    let mut next = Some(source);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !reasons.iter().any(|reason| reason.contains(&text)) {
+            reasons.push(text);
+        }
+        connecting |= error.is::<ConnectError>();
+        let inner = error.downcast_ref::<io::Error>().and_then(|error| error.get_ref());
+        tls = tls.or(inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()));
+        next = error.source();
+    }
+    let reason = reasons.join(": ");
+    match tls {
+        Some(rustls::Error::AlertReceived(alert)) if is_about_identity(*alert) => Fault::Refused(reason),
+        Some(_) if connecting => Fault::Hopeless(reason),
+        None if connecting => Fault::NotDone(reason),
+        _ => Fault::Unknown(reason),
+    }
+}
+
+/// Whether the peer ended the handshake because of who we are: then it took no request.
+fn is_about_identity(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::HandshakeFailure
+    )
+}

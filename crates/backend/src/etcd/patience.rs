@@ -1,0 +1,33 @@
+use std::time::{Duration, Instant};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long to go on trying, and how long to wait in between: longer each time, and never in step
+/// with the other servers that lost the same member.
+#[derive(Debug)]
+pub(super) struct Patience {
+    end: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(limit: Duration) -> Self {
+        Self { end: Instant::now() + limit, pause: FIRST_PAUSE }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// Waits before the next attempt; false when there is no time for another one.
+    pub(super) async fn pause(&mut self) -> bool {
+        let pause = self.pause.mul_f64(rand::random_range(0.5..1.0));
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        if pause >= self.left() {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        true
+    }
+}

@@ -1,0 +1,167 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tonic::Streaming;
+
+use super::client::{Client, Repeat};
+use super::fault::Fault;
+use super::keyspace::{Keyspace, Span};
+use super::member::Session;
+use super::patience::Patience;
+use super::proto::etcdserverpb::watch_request::RequestUnion;
+use super::proto::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use crate::{Error, Event, Result, Revision, Watch};
+
+/// How long a watch goes without a member before it gives up.
+const REOPEN_FOR: Duration = Duration::from_secs(30);
+
+/// A stream that lasted this long counts as good: what breaks it later is a trouble of its own.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Follows a range from member to member. Pulled by its reader, so that it holds no more than one
+/// answer of etcd; what comes after waits there.
+pub(super) struct Follower {
+    client: Arc<Client>,
+    keys: Keyspace,
+    span: Span,
+    /// Everything up to here was taken from etcd in full.
+    after: Revision,
+    ready: VecDeque<Event>,
+    /// Events of the revision that may not be complete yet.
+    partial: Vec<Event>,
+    feed: Feed,
+    trouble: Option<Patience>,
+}
+
+/// One open stream of a member.
+struct Feed {
+    responses: Streaming<WatchResponse>,
+    member: usize,
+    opened: Instant,
+    /// The stream is over when our side of it ends.
+    _open: oneshot::Sender<()>,
+}
+
+impl Follower {
+    pub(super) async fn open(
+        client: Arc<Client>,
+        keys: Keyspace,
+        span: Span,
+        after: Revision,
+        mut patience: Patience,
+    ) -> Result<Self> {
+        let feed = Feed::open(&client, &span, after, &mut patience).await;
+        let feed = feed.map_err(|fault| fault.into_error(client.store()))?;
+        let (ready, partial) = (VecDeque::new(), Vec::new());
+        Ok(Self { client, keys, span, after, ready, partial, feed, trouble: None })
+    }
+
+    pub(super) fn into_watch(self) -> Watch {
+        Watch::new(stream::unfold(Some(self), |follower| async move {
+            let mut follower = follower?;
+            match follower.next().await {
+                Ok(event) => Some((Ok(event), Some(follower))),
+                Err(error) => Some((Err(error), None)),
+            }
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            match self.feed.responses.message().await {
+                Ok(Some(response)) => self.take(response).await?,
+                Ok(None) => self.reopen(Fault::NotDone("the watch was ended".into())).await?,
+                Err(status) => self.reopen(status.into()).await?,
+            }
+        }
+    }
+
+    async fn take(&mut self, response: WatchResponse) -> Result<()> {
+        if response.compact_revision > 0 {
+            return Err(Error::WatchLost { after: self.after });
+        }
+        if response.canceled {
+            return self.reopen(Fault::NotDone(response.cancel_reason)).await;
+        }
+        for event in response.events {
+            let event = self.keys.event(event)?;
+            if self.partial.last().is_some_and(|last| last.revision < event.revision) {
+                self.release();
+            }
+            if event.revision > self.after {
+                self.partial.push(event);
+            }
+        }
+        if !response.fragment {
+            self.release();
+        }
+        Ok(())
+    }
+
+    /// Lets go of a revision that is complete.
+    fn release(&mut self) {
+        if let Some(last) = self.partial.last() {
+            self.after = last.revision;
+            self.trouble = None;
+            self.ready.extend(self.partial.drain(..));
+        }
+    }
+
+    /// Goes on where the last complete revision ended, with whichever member is there.
+    async fn reopen(&mut self, fault: Fault) -> Result<()> {
+        tracing::debug!(?fault, after = self.after.0, "a watch broke off and is taken up again");
+        self.partial.clear();
+        self.client.leave(self.feed.member);
+        if self.feed.opened.elapsed() >= SETTLED {
+            self.trouble = None;
+        }
+        let patience = self.trouble.get_or_insert_with(|| Patience::of(REOPEN_FOR));
+        let opened = match patience.pause().await {
+            true => Feed::open(&self.client, &self.span, self.after, patience).await,
+            false => Err(fault),
+        };
+        self.feed = opened.map_err(|fault| fault.into_error(self.client.store()))?;
+        Ok(())
+    }
+}
+
+impl Feed {
+    async fn open(
+        client: &Client,
+        span: &Span,
+        after: Revision,
+        patience: &mut Patience,
+    ) -> Result<Self, Fault> {
+        let create = WatchCreateRequest {
+            key: span.start.clone(),
+            range_end: span.end.clone(),
+            start_revision: i64::try_from(after.0.saturating_add(1)).unwrap_or(i64::MAX),
+            fragment: true,
+            ..Default::default()
+        };
+        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        client.ask(Repeat::Harmless, patience, |session| Self::open_at(session, request.clone())).await
+    }
+
+    async fn open_at(session: Session, request: WatchRequest) -> Result<Self, Fault> {
+        let member = session.index;
+        let (open, closed) = oneshot::channel::<()>();
+        let requests =
+            stream::once(async { request }).chain(stream::once(closed).filter_map(|_| async { None }));
+        let mut responses = session.watch().watch(requests).await?.into_inner();
+        let created = responses.message().await?;
+        match created.filter(|response| response.created) {
+            Some(response) if response.canceled && response.compact_revision == 0 => {
+                Err(Fault::cancelled(&response.cancel_reason))
+            }
+            Some(_) => Ok(Self { responses, member, opened: Instant::now(), _open: open }),
+            None => Err(Fault::NotDone("the watch was not taken".into())),
+        }
+    }
+}
