@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::{Error, Lease, LeaseId, Result};
@@ -7,6 +7,9 @@ use crate::{Error, Lease, LeaseId, Result};
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
     leases: HashMap<LeaseId, Running>,
+    /// The same leases by when they end: asked before every read and write, so it must not take a look
+    /// at each of them.
+    deadlines: BTreeSet<(Instant, LeaseId)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -18,14 +21,19 @@ struct Running {
 impl LeaseTable {
     /// Starts a lease, or restarts one that was found in the store.
     pub(crate) fn start(&mut self, lease: Lease, now: Instant) {
-        self.leases.insert(lease.id, Running { ttl: lease.ttl, deadline: now + lease.ttl });
+        self.end(lease.id);
+        let deadline = now.checked_add(lease.ttl).unwrap_or(now + FOR_EVER);
+        let running = Running { ttl: lease.ttl, deadline };
+        self.leases.insert(lease.id, running);
+        self.deadlines.insert((running.deadline, lease.id));
     }
 
     /// Gives the lease its full time again, unless that has run out.
     pub(crate) fn keep_alive(&mut self, id: LeaseId, now: Instant) -> Result<()> {
-        match self.leases.get_mut(&id) {
+        match self.leases.get(&id) {
             Some(running) if now < running.deadline => {
-                running.deadline = now + running.ttl;
+                let lease = Lease { id, ttl: running.ttl };
+                self.start(lease, now);
                 Ok(())
             }
             _ => Err(Error::LeaseNotFound(id)),
@@ -38,18 +46,18 @@ impl LeaseTable {
 
     /// Forgets the lease; whether it was known.
     pub(crate) fn end(&mut self, id: LeaseId) -> bool {
-        self.leases.remove(&id).is_some()
+        let ended = self.leases.remove(&id);
+        ended.is_some_and(|running| self.deadlines.remove(&(running.deadline, id)))
     }
 
     /// The leases whose time is over and whose items are still to be deleted.
     pub(crate) fn expired(&self, now: Instant) -> Vec<LeaseId> {
-        let over = self.leases.iter().filter(|(_, running)| running.deadline <= now);
-        over.map(|(id, _)| *id).collect()
+        self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, id)| *id).collect()
     }
 
     /// When the next one runs out.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.leases.values().map(|running| running.deadline).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 }
 
@@ -58,6 +66,9 @@ pub(crate) fn new_lease(ttl: Duration) -> Lease {
     let id = rand::random_range(1..=i64::MAX);
     Lease { id: LeaseId(id), ttl: ttl.max(MIN_TTL) }
 }
+
+/// What stands for a time that no clock can count up to.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Shorter leases would end between two keep-alives on a busy machine.
 const MIN_TTL: Duration = Duration::from_secs(1);

@@ -12,6 +12,7 @@ mod key;
 mod leases;
 mod limits;
 mod memory;
+mod sqlite;
 mod transaction;
 mod watch;
 
@@ -28,6 +29,7 @@ pub use item::{Item, Lease, LeaseId, Page, Read, Revision, Snapshot};
 pub use key::{Key, KeyRange};
 pub use limits::{MAX_KEY_BYTES, MAX_PAGE_ITEMS, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS};
 pub use memory::MemoryBackend;
+pub use sqlite::SqliteBackend;
 pub use transaction::{Compare, Expect, Transaction, Write};
 pub use watch::{Change, Event, Watch};
 

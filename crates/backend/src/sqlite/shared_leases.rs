@@ -1,0 +1,31 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::leases::LeaseTable;
+use crate::{LeaseId, Result};
+
+/// The running leases, known to the writer, the readers and whoever keeps one alive. The clock is read
+/// under the lock: who comes later then also sees a later time, and no lease is found expired by one
+/// and revived by another.
+#[derive(Debug, Default)]
+pub(super) struct SharedLeases {
+    table: Mutex<LeaseTable>,
+}
+
+impl SharedLeases {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LeaseTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep_alive(&self, lease: LeaseId) -> Result<()> {
+        let mut table = self.lock();
+        table.keep_alive(lease, Instant::now())
+    }
+
+    /// The leases that are over and whose items are still there, and the moment of saying so.
+    pub(super) fn expired(&self) -> (Instant, Vec<LeaseId>) {
+        let table = self.lock();
+        let now = Instant::now();
+        (now, table.expired(now))
+    }
+}
