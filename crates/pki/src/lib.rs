@@ -5,6 +5,8 @@
 //! the certificate says. A server asks [`Trust`] for the [`Principal`] behind each call. Nothing here
 //! reads the clock: the time is always an argument (but for TLS handshakes, where rustls brings it).
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod authority;
 mod certificate;
 mod client;
@@ -42,3 +44,6 @@ pub use role::{Role, Roles, SystemRole};
 pub use server::{AnyClientCertificate, ServerCertificate, server_config};
 pub use time::{AUTHORITY_YEARS, CLOCK_SKEW};
 pub use trust::{AuthError, Trust};
+
+#[cfg(test)]
+mod tests;

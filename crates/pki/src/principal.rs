@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn anything_unexpected_is_an_error() {
         use PrincipalError as E;
-        let cases: &[(&[&str], fn(&E) -> bool)] = &[
+        type Case = (&'static [&'static str], fn(&E) -> bool);
+        let cases: &[Case] = &[
             (&[], |e| *e == E::Nobody),
             (&["refit://c/role/admin"], |e| *e == E::Nobody),
             (&["refit://c/user/a"], |e| *e == E::NoRole),

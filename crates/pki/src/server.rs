@@ -15,7 +15,7 @@ use crate::{Authority, Certificate, Error, PrivateKey, Result};
 /// and lets clients show theirs, for [`crate::Trust`] to judge. ALPN is left to the caller.
 pub fn server_config(certificate: Arc<ServerCertificate>) -> Result<ServerConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let clients = Arc::new(AnyClientCertificate { provider: provider.clone() });
+    let clients = Arc::new(AnyClientCertificate::new(provider.clone()));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_client_cert_verifier(clients).with_cert_resolver(certificate))
 }
@@ -75,6 +75,13 @@ impl fmt::Debug for ServerCertificate {
 #[derive(Debug)]
 pub struct AnyClientCertificate {
     provider: Arc<CryptoProvider>,
+}
+
+impl AnyClientCertificate {
+    /// Checks possession with the signature algorithms of `provider`.
+    pub fn new(provider: Arc<CryptoProvider>) -> Self {
+        Self { provider }
+    }
 }
 
 impl ClientCertVerifier for AnyClientCertificate {
