@@ -16,8 +16,8 @@ pub struct Record {
     pub checksum: Checksum,
     /// When it ended.
     pub applied_at: Timestamp,
-    /// How long it took, in milliseconds.
-    pub execution_time_ms: u64,
+    /// How long it took, in microseconds.
+    pub execution_time_us: u64,
     /// Whether it succeeded.
     pub success: bool,
     /// What it said, or the error.
@@ -43,7 +43,7 @@ impl Record {
             name: migration.name.into(),
             checksum: migration.checksum(),
             applied_at,
-            execution_time_ms: took.as_millis().try_into().unwrap_or(u64::MAX),
+            execution_time_us: took.as_micros().try_into().unwrap_or(u64::MAX),
             success,
             message,
             server: server.into(),

@@ -58,18 +58,18 @@ pub(crate) fn retired_key(previous: &Key) -> Result<Key, StoreError> {
 /// What a write needs to find.
 #[derive(Debug, Clone, Copy)]
 enum Must {
-    BeAbsent,
-    BePresent(Option<Revision>),
-    BeAnything,
+    Absent,
+    Present(Option<Revision>),
+    Anything,
 }
 
 impl Must {
     fn check(self, name: &str, found: Option<Revision>) -> Result<(), ServiceError> {
         let name = || name.to_owned();
         match (self, found) {
-            (Self::BeAbsent, Some(_)) => Err(ServiceError::AlreadyExists { name: name() }),
-            (Self::BePresent(_), None) => Err(ServiceError::NotFound { name: name() }),
-            (Self::BePresent(Some(expected)), Some(found)) if expected != found => {
+            (Self::Absent, Some(_)) => Err(ServiceError::AlreadyExists { name: name() }),
+            (Self::Present(_), None) => Err(ServiceError::NotFound { name: name() }),
+            (Self::Present(Some(expected)), Some(found)) if expected != found => {
                 Err(ServiceError::Conflict { name: name() })
             }
             _ => Ok(()),
@@ -183,7 +183,7 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
     }
 
     async fn create(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::BeAbsent).await
+        self.write(name, Some(value), Must::Absent).await
     }
 
     async fn update(
@@ -192,15 +192,15 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
         value: &T,
         expected: Option<Revision>,
     ) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::BePresent(expected)).await
+        self.write(name, Some(value), Must::Present(expected)).await
     }
 
     async fn upsert(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::BeAnything).await
+        self.write(name, Some(value), Must::Anything).await
     }
 
     async fn delete(&self, name: &str, expected: Option<Revision>) -> Result<Revision, ServiceError> {
-        self.write(name, None, Must::BePresent(expected)).await
+        self.write(name, None, Must::Present(expected)).await
     }
 }
 

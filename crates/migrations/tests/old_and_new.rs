@@ -19,7 +19,7 @@ fn channel(name: &str, patch: u64) -> Channel {
         name: name.parse().unwrap(),
         description: String::new(),
         version: format!("1.0.{patch}").parse().unwrap(),
-        critical: patch % 2 == 0,
+        critical: patch.is_multiple_of(2),
     }
 }
 

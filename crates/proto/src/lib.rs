@@ -1,5 +1,9 @@
 //! The wire between the processes: what the `.proto` files say, as Rust types, clients and servers.
 
+mod dial;
+
+pub use dial::{DialError, dial};
+
 /// Shared by all services.
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {

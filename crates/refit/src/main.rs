@@ -1,2 +1,65 @@
-//! refit
-fn main() {}
+//! Refit as one binary: `refit server`, and `refitctl` when it is called by that name or as `refit ctl`.
+
+mod ctl;
+mod data_dir;
+mod exit;
+mod invocation;
+mod output;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::exit::Failure;
+use crate::invocation::Invocation;
+
+/// Keeps a fleet of agents on the version that its operator chose.
+#[derive(Debug, Parser)]
+#[command(name = "refit", version, max_term_width = 100)]
+#[command(after_help = "Example:\n  refit server\n  refit ctl status")]
+struct Refit {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a control plane
+    Server(server::Args),
+    /// Administer a cluster (the same as refitctl)
+    Ctl(ctl::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  refit completions bash > /etc/bash_completion.d/refit")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    // A second installation can only be refused, and then one is in place.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let invocation = Invocation::of_this_process();
+    let outcome = if invocation.is("refitctl") {
+        ctl::run(ctl::Program::parse().args, &invocation)
+    } else {
+        match Refit::parse().command {
+            Command::Server(args) => server::run(args, &invocation),
+            Command::Ctl(args) => ctl::run(args, &invocation),
+            Command::Completions { shell } => output::completions(shell, Refit::command()),
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Runs asynchronous work to its end.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::failed)?;
+    runtime.block_on(work)
+}

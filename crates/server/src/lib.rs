@@ -1,1 +1,24 @@
-//! server
+//! The control plane: wires the store, the migrations and the authority to one TLS port for everyone
+//! and one plain, local port for health and metrics.
+
+mod access;
+mod config;
+mod connection;
+mod diag;
+mod dispatch;
+mod error;
+mod health;
+mod identity;
+mod listener;
+mod metrics;
+mod presence;
+mod public;
+mod release;
+mod rpc;
+mod server;
+
+pub use access::{ROWS, Row, Rule};
+pub use config::{Config, ConfigError, Settings};
+pub use error::StartError;
+pub use release::Release;
+pub use server::{Server, VERSION};

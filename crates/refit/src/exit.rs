@@ -1,0 +1,43 @@
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use tonic::{Code, Status};
+
+/// Why a command ends without success: the message for a person, and the exit code for a script.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// It was asked for rightly and could not be done.
+    pub(crate) fn failed(error: impl Display) -> Self {
+        Self { message: error.to_string(), code: 1 }
+    }
+
+    /// It was asked for wrongly.
+    pub(crate) fn usage(error: impl Display) -> Self {
+        Self { message: error.to_string(), code: 2 }
+    }
+
+    /// Tells the person and gives the code to exit with.
+    pub(crate) fn report(self) -> ExitCode {
+        anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let message = status.message();
+        match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded => {
+                Self::failed(format!("the control plane cannot do this now: {message}"))
+            }
+            Code::Unimplemented => Self::failed(format!("{message}; the server may be of an older version")),
+            _ if message.is_empty() => Self::failed(format!("the server answered {:?}", status.code())),
+            _ => Self::failed(message),
+        }
+    }
+}

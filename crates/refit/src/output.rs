@@ -1,0 +1,134 @@
+use std::fmt::Display;
+use std::io::Write;
+
+use clap_complete::Shell;
+use jiff::{Timestamp, Unit};
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// How to show an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+    /// For files.
+    Yaml,
+}
+
+/// Shows `answer` in the format asked for; `text` makes the form for people.
+pub(crate) fn show<T: Serialize>(
+    format: Format,
+    answer: &T,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Text => print(&text()),
+        Format::Json => {
+            let json = serde_json::to_string_pretty(answer).map_err(Failure::failed)?;
+            print(&json)
+        }
+        Format::Yaml => print(&yaml(answer)?),
+    }
+}
+
+/// The YAML of one value.
+pub(crate) fn yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_saphyr::to_string(value).map_err(Failure::failed)
+}
+
+/// Writes to standard output. A reader that has gone away has seen enough.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Rows under their headings, lined up.
+pub(crate) fn table<const N: usize>(
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut lines = vec![headings.map(str::to_owned)];
+    lines.extend(rows);
+    let widths: [usize; N] =
+        std::array::from_fn(|n| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or_default());
+    let laid_out = |line: &[String; N]| {
+        let cells: Vec<String> =
+            line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(laid_out).collect::<Vec<_>>().join("\n")
+}
+
+/// Labels and values, lined up.
+pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let facts: Vec<_> = facts.into_iter().collect();
+    let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
+    let line = |(label, value): &(&str, String)| format!("{label:width$}  {value}");
+    facts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// `1 channel`, `2 channels`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A moment in UTC, and in words as seen from `now`.
+pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
+    format!("{} ({})", utc(at), in_words(at, now))
+}
+
+/// A moment in UTC, to the second.
+pub(crate) fn utc(at: Timestamp) -> String {
+    at.round(Unit::Second).unwrap_or(at).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+fn in_words(at: Timestamp, now: Timestamp) -> String {
+    let seconds = at.duration_since(now).as_secs();
+    let steps = [(365 * 86_400, "year"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let length = seconds.unsigned_abs();
+    let Some((unit, name)) = steps.into_iter().find(|(unit, _)| length >= *unit) else { return "now".into() };
+    let span = counted((length + unit / 2) / unit, name);
+    if seconds > 0 { format!("in {span}") } else { format!("{span} ago") }
+}
+
+/// Prints the completion script of a command.
+pub(crate) fn completions(shell: Shell, mut command: clap::Command) -> Result<(), Failure> {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// A message for people who asked for text; programs get it as an object.
+pub(crate) fn done<T: Serialize>(format: Format, answer: &T, message: impl Display) -> Result<(), Failure> {
+    show(format, answer, || message.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_in_words_and_in_utc() {
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let told = |text: &str| moment(text.parse().unwrap(), now);
+        assert_eq!(told("2026-01-02T03:04:05.4Z"), "2026-01-02 03:04:05 UTC (now)");
+        assert_eq!(told("2026-01-02T03:04:04Z"), "2026-01-02 03:04:04 UTC (1 second ago)");
+        assert_eq!(told("2026-01-02T06:10:00Z"), "2026-01-02 06:10:00 UTC (in 3 hours)");
+        assert_eq!(told("2026-04-02T03:04:04Z"), "2026-04-02 03:04:04 UTC (in 90 days)");
+        assert_eq!(told("2036-01-02T03:04:05Z"), "2036-01-02 03:04:05 UTC (in 10 years)");
+    }
+
+    #[test]
+    fn columns_line_up_without_trailing_space() {
+        let shown = table(["NAME", "N"], [["a".into(), "1".into()], ["longer".into(), "22".into()]]);
+        assert_eq!(shown, "NAME    N\na       1\nlonger  22");
+    }
+}

@@ -1,0 +1,37 @@
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use crate::health::Health;
+use crate::metrics::Metrics;
+
+#[derive(Clone)]
+struct Diag {
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+}
+
+/// Health and metrics, for this host only: no secret is in them, and no one is asked who they are.
+pub(crate) fn router(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
+        .with_state(Diag { health, metrics })
+}
+
+async fn ready(State(diag): State<Diag>) -> (StatusCode, String) {
+    match diag.health.ready() {
+        Ok(()) => (StatusCode::OK, "ready\n".into()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
+    }
+}
+
+async fn scrape(State(diag): State<Diag>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], diag.metrics.encode())
+}

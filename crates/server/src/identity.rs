@@ -1,0 +1,120 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use refit_pki::{
+    Authority, Certificate, Identity, MAX_USER_TTL, PrivateKey, Result, Role, Roles, ServerCertificate,
+    ServerId, SigningRequest, UserName,
+};
+use refit_types::DataDir;
+use rustls::pki_types::ServerName;
+use tokio::sync::watch;
+
+/// A server's certificate is made anew long before it ends, so this is only how long a copy of a
+/// stolen one would be of use.
+const SERVER_TTL: Duration = Duration::from_secs(30 * 86_400);
+/// How often to look whether something ends soon.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+const ADMIN: &str = "admin";
+
+/// What this server signs for itself: the certificate that it shows, and the administrator's identity
+/// on this host.
+pub(crate) struct OwnIdentities {
+    authority: Arc<Authority>,
+    id: ServerId,
+    names: Vec<ServerName<'static>>,
+    data_dir: DataDir,
+    now: fn() -> Timestamp,
+    key: PrivateKey,
+    ends: Timestamp,
+    pub(crate) shown: Arc<ServerCertificate>,
+}
+
+impl OwnIdentities {
+    /// Makes what is missing and keeps what is still good.
+    pub(crate) fn prepare(
+        authority: Arc<Authority>,
+        id: ServerId,
+        names: Vec<ServerName<'static>>,
+        data_dir: DataDir,
+        now: fn() -> Timestamp,
+    ) -> Result<Self> {
+        let key = PrivateKey::generate()?;
+        let request = SigningRequest::from_pem(&key.signing_request()?)?;
+        let certificate = authority.issue_server(&request, &id, &names, SERVER_TTL, now())?;
+        let shown = Arc::new(ServerCertificate::new(&key, &certificate, &authority)?);
+        let ends = certificate.not_after();
+        let own = Self { authority, id, names, data_dir, now, key, ends, shown };
+        own.ensure_admin()?;
+        Ok(own)
+    }
+
+    /// Renews what ends soon, until the server stops.
+    pub(crate) async fn keep_fresh(mut self, mut stop: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            if let Err(error) = self.renew() {
+                tracing::error!(%error, "this server's certificates could not be renewed");
+            }
+        }
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        if ends_soon((self.now)(), self.ends, SERVER_TTL) {
+            let request = SigningRequest::from_pem(&self.key.signing_request()?)?;
+            let certificate =
+                self.authority.issue_server(&request, &self.id, &self.names, SERVER_TTL, (self.now)())?;
+            self.shown.replace(&self.key, &certificate, &self.authority)?;
+            self.ends = certificate.not_after();
+            tracing::info!(expires = %self.ends, "renewed this server's certificate");
+        }
+        self.ensure_admin()
+    }
+
+    fn ensure_admin(&self) -> Result<()> {
+        let path = self.data_dir.admin_identity();
+        let good = Identity::read(&path).is_ok_and(|identity| {
+            let ours = self.authority.certificate();
+            identity.authorities().iter().any(|authority| authority.der() == ours.der())
+                && !ends_soon((self.now)(), identity.expires(), MAX_USER_TTL)
+        });
+        if good {
+            return Ok(());
+        }
+        let key = PrivateKey::generate()?;
+        let request = SigningRequest::from_pem(&key.signing_request()?)?;
+        let (name, roles) = (ADMIN.parse::<UserName>()?, Roles::new([Role::Admin])?);
+        let certificate = self.authority.issue_user(&request, &name, &roles, MAX_USER_TTL, (self.now)())?;
+        let authorities: Vec<Certificate> = self.authority.certificates().cloned().collect();
+        let identity = Identity::new(ADMIN, key, certificate, authorities)?;
+        identity.write(&path)?;
+        tracing::info!(path = %path.display(), expires = %identity.expires(), "wrote the administrator's identity");
+        Ok(())
+    }
+}
+
+/// Whether less than a third of the whole time is left.
+fn ends_soon(now: Timestamp, ends: Timestamp, whole: Duration) -> bool {
+    let third = SignedDuration::try_from(whole / 3).unwrap_or(SignedDuration::ZERO);
+    ends.duration_since(now) < third
+}
+
+/// The names under which clients may reach a server that listens there.
+pub(crate) fn server_names(
+    hostname: &str,
+    listen: SocketAddr,
+    public: &[ServerName<'static>],
+) -> Vec<ServerName<'static>> {
+    let mut names: Vec<ServerName<'static>> = public.to_vec();
+    names.extend(
+        ["localhost", hostname].into_iter().filter_map(|name| ServerName::try_from(name.to_owned()).ok()),
+    );
+    let addresses = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), listen.ip()];
+    names.extend(addresses.into_iter().filter(|ip: &IpAddr| !ip.is_unspecified()).map(ServerName::from));
+    names
+}

@@ -1,0 +1,112 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::Peer;
+use crate::dispatch::Dispatch;
+
+/// A client that has not said who it is by then is not going to.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// Notices a peer that is gone without a word.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Open connections: each takes a file, and a process has commonly 20,000 of those.
+const MAX_CONNECTIONS: usize = 18_000;
+/// Calls under way on one connection.
+const MAX_STREAMS: u32 = 200;
+/// How long calls under way may take to end once the server stops.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// A pause after the system refused a connection, for want of files, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The TLS port.
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) dispatch: Arc<Dispatch>,
+}
+
+impl Listener {
+    /// Serves until it is told to stop, then lets calls under way end.
+    pub(crate) async fn serve(self, mut stop: watch::Receiver<bool>) {
+        let graceful = GracefulShutdown::new();
+        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.socket, &free) => accepted,
+                _ = stop.wait_for(|stop| *stop) => break,
+            };
+            let (stream, address, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (tls, dispatch) = (self.tls.clone(), self.dispatch.clone());
+            let watcher = graceful.watcher();
+            tokio::spawn(async move {
+                dispatch.metrics.connections.inc();
+                if let Err(error) = connection(stream, address, tls, &dispatch, watcher).await {
+                    tracing::debug!(%error, %address, "a connection ended");
+                }
+                dispatch.metrics.connections.dec();
+                drop(permit);
+            });
+        }
+        drop(self.socket);
+        if tokio::time::timeout(DRAIN_WITHIN, graceful.shutdown()).await.is_err() {
+            tracing::warn!("some calls did not end within {DRAIN_WITHIN:?} and were cut off");
+        }
+    }
+}
+
+async fn accept(
+    socket: &TcpListener,
+    free: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = free.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, address) = socket.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, address, permit))
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: TlsAcceptor,
+    dispatch: &Arc<Dispatch>,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), BoxError> {
+    let stream = tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await??;
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let peer = Arc::new(Peer::new(address, chain));
+    let dispatch = dispatch.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let (dispatch, peer) = (dispatch.clone(), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(dispatch.answer(&peer, request.map(Body::new)).await) }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .max_concurrent_streams(MAX_STREAMS);
+    let serving = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    watcher.watch(serving).await
+}

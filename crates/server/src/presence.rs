@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{Error, Key, KeyRange, LeaseId, Result, SharedBackend, Transaction};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// How long a server that died is still listed. A third of it is the time between two signs of life.
+const TTL: Duration = Duration::from_secs(15);
+
+/// A server of the control plane, as the others see it while it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerRecord {
+    pub(crate) id: String,
+    pub(crate) hostname: String,
+    pub(crate) version: String,
+    pub(crate) address: String,
+    pub(crate) started_at: Timestamp,
+}
+
+fn prefix() -> Result<Key> {
+    Key::new("/servers/v1/default")
+}
+
+/// The servers that live. One that another version wrote in a way that cannot be read is left out.
+pub(crate) async fn live_servers(backend: &SharedBackend) -> Result<Vec<ServerRecord>> {
+    let page = backend.range(&KeyRange::below(&prefix()?), refit_backend::MAX_PAGE_ITEMS).await?;
+    Ok(page.items.iter().filter_map(|item| serde_json::from_slice(&item.value).ok()).collect())
+}
+
+/// Keeps the record in the store until the server stops, through everything that the store goes through.
+pub(crate) async fn stay_listed(
+    backend: SharedBackend,
+    record: ServerRecord,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut tick = tokio::time::interval(TTL / 3);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut lease = None;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+        match sign_of_life(&backend, &record, lease).await {
+            Ok(kept) => lease = Some(kept),
+            Err(error) => tracing::warn!(%error, "this server could not be listed in the store"),
+        }
+    }
+    if let Some(lease) = lease {
+        // The lease ends by itself if the store is away.
+        let _ = backend.revoke_lease(lease).await;
+    }
+}
+
+async fn sign_of_life(
+    backend: &SharedBackend,
+    record: &ServerRecord,
+    lease: Option<LeaseId>,
+) -> Result<LeaseId> {
+    if let Some(lease) = lease {
+        match backend.keep_alive(lease).await {
+            Ok(()) => return Ok(lease),
+            Err(Error::LeaseNotFound(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    let lease = backend.grant_lease(TTL).await?.id;
+    let value = serde_json::to_vec(record).map_err(|error| Error::Invalid(error.to_string()))?;
+    let key = prefix()?.child(&record.id)?;
+    backend.transact(Transaction::new().put_leased(&key, value, lease)).await?;
+    Ok(lease)
+}

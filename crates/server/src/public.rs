@@ -1,0 +1,38 @@
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use refit_migrations::ResourceStore;
+use refit_types::{Channel, ChannelName};
+
+type Channels = Arc<dyn ResourceStore<Channel>>;
+
+/// What anyone may read over HTTP: the version of each channel, and whether it is critical.
+pub(crate) fn router(channels: Channels) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/v1/{*path}", get(channel_value))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not found\n") })
+        .with_state(channels)
+}
+
+async fn channel_value(State(channels): State<Channels>, Path(path): Path<String>) -> (StatusCode, String) {
+    let not_found = || (StatusCode::NOT_FOUND, "not found\n".to_owned());
+    let Some((name, value)) = path.rsplit_once('/') else { return not_found() };
+    let Ok(name) = name.parse::<ChannelName>() else { return not_found() };
+    let show: fn(&Channel) -> String = match value {
+        "version" => |channel| channel.version.to_string(),
+        "critical" => |channel| if channel.critical { "yes".into() } else { "no".into() },
+        _ => return not_found(),
+    };
+    match channels.get(name.as_str()).await {
+        Ok(Some(found)) => (StatusCode::OK, format!("{}\n", show(&found.value))),
+        Ok(None) => not_found(),
+        Err(error) => {
+            tracing::warn!(%error, channel = %name, "a channel could not be read");
+            (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer; try again\n".into())
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_pki::{Authority, Certificate, Error, Role, Roles, SigningRequest, UserName};
+use refit_proto::auth::v1 as wire;
+use refit_proto::auth::v1::auth_service_server::AuthService;
+use tonic::{Request, Response, Status};
+
+use super::timestamp;
+use crate::access::caller;
+
+/// Signs identities for people.
+#[derive(Clone)]
+pub(crate) struct Auth {
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) now: fn() -> Timestamp,
+}
+
+#[tonic::async_trait]
+impl AuthService for Auth {
+    async fn sign_user(
+        &self,
+        request: Request<wire::SignUserRequest>,
+    ) -> Result<Response<wire::SignUserResponse>, Status> {
+        let by = caller(&request)?.clone();
+        let request = request.into_inner();
+        let invalid = |field: &str, error: &dyn std::fmt::Display| {
+            Status::invalid_argument(format!("{field}: {error}"))
+        };
+        let user = UserName::from_str(&request.user).map_err(|error| invalid("user", &error))?;
+        let roles = request.roles.iter().map(|role| Role::from_str(role));
+        let roles = roles.collect::<Result<Vec<_>, _>>().map_err(|error| invalid("roles", &error))?;
+        let roles = Roles::new(roles).map_err(|error| invalid("roles", &error))?;
+        let ttl = request.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+        let ttl = ttl.ok_or_else(|| invalid("ttl", &"expected how long the identity is to be good for"))?;
+        let csr = SigningRequest::from_pem(&request.certificate_request)
+            .map_err(|error| invalid("certificate_request", &error))?;
+        let signed = self.authority.issue_user(&csr, &user, &roles, ttl, (self.now)());
+        let certificate = signed.map_err(|error| match error {
+            Error::Ttl { .. } => invalid("ttl", &error),
+            other => Status::internal(other.to_string()),
+        })?;
+        tracing::info!(
+            by = by.principal.name(), from = %by.peer.address, %user, %roles,
+            serial = certificate.serial(), expires = %certificate.not_after(), "signed an identity"
+        );
+        Ok(Response::new(wire::SignUserResponse {
+            tls_cert: certificate.to_pem(),
+            tls_ca_certs: self.authority.certificates().map(Certificate::to_pem).collect(),
+            expires: Some(timestamp(certificate.not_after())),
+        }))
+    }
+}

@@ -1,0 +1,105 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use refit_backend::SharedBackend;
+use refit_migrations::{Registry, ResourceStore, list_history};
+use refit_pki::{Authority, Principal};
+use refit_proto::cluster::v1 as wire;
+use refit_proto::cluster::v1::cluster_service_server::ClusterService;
+use refit_types::{Channel, Kind};
+use tonic::{Request, Response, Status};
+
+use super::{service_status, store_status, timestamp};
+use crate::access::{Caller, caller};
+use crate::presence::live_servers;
+
+/// Tells how the cluster is.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) backend: SharedBackend,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) channels: Arc<dyn ResourceStore<Channel>>,
+    pub(crate) known: Registry,
+    pub(crate) server_id: String,
+}
+
+#[tonic::async_trait]
+impl ClusterService for Cluster {
+    async fn get_status(
+        &self,
+        request: Request<wire::GetStatusRequest>,
+    ) -> Result<Response<wire::Status>, Status> {
+        let caller = who(caller(&request)?);
+        let revision = self.backend.read(&[]).await.map_err(store_status)?.revision;
+        let mut servers: Vec<wire::Server> = live_servers(&self.backend)
+            .await
+            .map_err(store_status)?
+            .into_iter()
+            .map(|server| wire::Server {
+                answering: server.id == self.server_id,
+                id: server.id,
+                hostname: server.hostname,
+                version: server.version,
+                address: server.address,
+                started_at: Some(timestamp(server.started_at)),
+            })
+            .collect();
+        servers.sort_by_key(|server| server.started_at.map(|at| at.seconds));
+        let authority = self.authority.certificate();
+        Ok(Response::new(wire::Status {
+            cluster: self.authority.cluster().to_string(),
+            ca_pin: self.authority.pin().to_string(),
+            ca_expires: Some(timestamp(authority.not_after())),
+            store: self.backend.describe(),
+            store_revision: revision.0,
+            servers,
+            migrations: Some(self.migrations().await?),
+            resources: vec![wire::ResourceCount {
+                kind: Kind::Channel.name().into(),
+                count: self.count().await?,
+            }],
+            caller: Some(caller),
+        }))
+    }
+}
+
+impl Cluster {
+    async fn migrations(&self) -> Result<wire::Migrations, Status> {
+        let (records, _) = list_history(&self.backend, None, refit_backend::MAX_PAGE_ITEMS)
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let applied: BTreeSet<u32> = records.iter().filter(|r| r.success).map(|r| r.number).collect();
+        let outstanding = self.known.iter().filter(|migration| !applied.contains(&migration.number)).count();
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(wire::Migrations {
+            applied: count(applied.len()),
+            failed: count(records.len() - applied.len()),
+            outstanding: count(outstanding),
+        })
+    }
+
+    async fn count(&self) -> Result<u64, Status> {
+        let (mut count, mut after) = (0, None);
+        loop {
+            let page = self
+                .channels
+                .list(after.as_deref(), refit_backend::MAX_PAGE_ITEMS)
+                .await
+                .map_err(service_status)?;
+            count += page.items.len() as u64;
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(count),
+            }
+        }
+    }
+}
+
+fn who(caller: &Caller) -> wire::Caller {
+    let roles = match &caller.principal {
+        Principal::User { roles, .. } => roles.iter().map(|role| role.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    let expires = caller.peer.expires().map(timestamp);
+    wire::Caller { name: caller.principal.name().to_owned(), roles, expires }
+}

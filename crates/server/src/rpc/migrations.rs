@@ -1,0 +1,84 @@
+use std::sync::Arc;
+
+use refit_backend::SharedBackend;
+use refit_migrations::{Record, RunError, Runner, list_history};
+use refit_proto::migrations::v1 as wire;
+use refit_proto::migrations::v1::migration_service_server::MigrationService;
+use refit_proto::v1::Metadata;
+use tonic::{Request, Response, Status};
+
+use super::{paging, store_status, timestamp};
+
+/// Shows the history of migrations and starts them again.
+#[derive(Clone)]
+pub(crate) struct Migrations {
+    pub(crate) backend: SharedBackend,
+    pub(crate) runner: Arc<Runner>,
+}
+
+#[tonic::async_trait]
+impl MigrationService for Migrations {
+    async fn list_migrations(
+        &self,
+        request: Request<wire::ListMigrationsRequest>,
+    ) -> Result<Response<wire::ListMigrationsResponse>, Status> {
+        let request = request.into_inner();
+        let size = paging::size(request.page_size)?;
+        let after =
+            match paging::name_in(&request.page_token)? {
+                None => None,
+                Some(number) => Some(number.parse().map_err(|_| {
+                    Status::invalid_argument("page_token: it is not one that this service gave")
+                })?),
+            };
+        let (records, more) = list_history(&self.backend, after, size).await.map_err(status)?;
+        let last = records.last().filter(|_| more);
+        let next_page_token = last.map(|record| paging::token_after(&record.number.to_string()));
+        Ok(Response::new(wire::ListMigrationsResponse {
+            migrations: records.into_iter().map(on_the_wire).collect(),
+            next_page_token: next_page_token.unwrap_or_default(),
+        }))
+    }
+
+    async fn apply_migrations(
+        &self,
+        _: Request<wire::ApplyMigrationsRequest>,
+    ) -> Result<Response<()>, Status> {
+        let runner = self.runner.clone();
+        // In a task of its own: a caller that hangs up does not stop what it started.
+        let run = tokio::spawn(async move { runner.apply().await });
+        match run.await {
+            Ok(outcome) => outcome.map(|_| Response::new(())).map_err(status),
+            Err(_) => Err(Status::internal(
+                "the run of the migrations ended without a result; see the server's log",
+            )),
+        }
+    }
+}
+
+fn on_the_wire(record: Record) -> wire::Migration {
+    let duration = std::time::Duration::from_micros(record.execution_time_us);
+    wire::Migration {
+        kind: "migration".into(),
+        sub_kind: String::new(),
+        version: "v1".into(),
+        metadata: Some(Metadata { name: record.name, ..Metadata::default() }),
+        number: record.number.into(),
+        applied_at: Some(timestamp(record.applied_at)),
+        execution_time: duration.try_into().ok(),
+        success: record.success,
+        message: record.message,
+    }
+}
+
+fn status(error: RunError) -> Status {
+    let message = error.to_string();
+    match error {
+        RunError::InFlight { .. } | RunError::Altered { .. } | RunError::Failed { .. } => {
+            Status::failed_precondition(message)
+        }
+        RunError::Stopped => Status::unavailable(message),
+        RunError::Store(error) => store_status(error),
+        RunError::History { .. } => Status::data_loss(message),
+    }
+}

@@ -1,0 +1,260 @@
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use refit_backend::{EtcdBackend, Key, SharedBackend, SqliteBackend};
+use refit_migrations::{ResourceStore, RunError, Runner};
+use refit_pki::{Authority, CaPin, ClusterName, ServerId, TLS_AUTHORITY_KEY, write_private_file};
+use refit_proto::auth::v1::auth_service_server::AuthServiceServer;
+use refit_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
+use refit_proto::migrations::v1::migration_service_server::MigrationServiceServer;
+use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
+use refit_types::{Channel, DataDir};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tonic::service::Routes;
+
+use crate::config::Store;
+use crate::dispatch::Dispatch;
+use crate::health::Health;
+use crate::identity::{OwnIdentities, server_names};
+use crate::listener::Listener;
+use crate::metrics::Metrics;
+use crate::presence::{ServerRecord, stay_listed};
+use crate::{Config, Release, StartError, diag, public, rpc};
+
+/// The version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Requests carry documents and certificate requests: nothing that is larger is meant well.
+const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+
+/// A control plane that runs.
+#[derive(Debug)]
+pub struct Server {
+    /// Where the TLS port is.
+    pub address: SocketAddr,
+    /// Where health and metrics are.
+    pub diag_address: SocketAddr,
+    /// The cluster that it serves.
+    pub cluster: ClusterName,
+    /// How others know that it is this cluster.
+    pub ca_pin: CaPin,
+    /// The store, without credentials.
+    pub store: String,
+    stop: watch::Sender<bool>,
+    health: Arc<Health>,
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts one with what `release` knows of the store. It serves when this returns; migrations go on
+    /// in the background.
+    pub async fn start(config: Config, release: Release) -> Result<Self, StartError> {
+        let now: fn() -> Timestamp = Timestamp::now;
+        prepare_data_dir(&config.data_dir)?;
+        let backend = open(&config.store).await?;
+        let hostname = gethostname::gethostname().to_string_lossy().to_ascii_lowercase();
+        let authority = Arc::new(authority(&backend, &config, &hostname, now).await?);
+
+        let socket = listen(config.listen, "--listen").await?;
+        let diag_socket = listen(config.diag_listen, "--diag-listen").await?;
+        let (address, diag_address) =
+            (local(&socket, config.listen), local(&diag_socket, config.diag_listen));
+        if !diag_address.ip().is_loopback() {
+            tracing::warn!(%diag_address, "health and metrics are open to other hosts, and ask nobody who they are");
+        }
+
+        let id = uuid::Uuid::new_v4().to_string();
+        let names = server_names(&hostname, address, &config.public_names);
+        let server_id: ServerId = id.parse().map_err(refit_pki::Error::from)?;
+        let own = OwnIdentities::prepare(authority.clone(), server_id, names, config.data_dir.clone(), now)?;
+        let endpoint = format!("{}\n", reachable(address));
+        write_private_file(&config.data_dir.endpoint(), endpoint.as_bytes())?;
+
+        let (stop, stopped) = watch::channel(false);
+        let store = backend.describe();
+        let metrics = Metrics::new(VERSION, &store);
+        let health = Arc::new(Health::default());
+        health.store_answered();
+        let observe = {
+            let metrics = metrics.clone();
+            Arc::new(move |number, outcome| metrics.migration(number, outcome))
+        };
+        let known = release.migrations.clone();
+        let runner = Arc::new(Runner::new(
+            backend.clone(),
+            release.migrations,
+            id.clone(),
+            now,
+            observe,
+            stopped.clone(),
+        ));
+        let channels = (release.channels)(backend.clone())?;
+
+        let mut tls = refit_pki::server_config(own.shown.clone())?;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let grpc = services(&backend, &authority, &channels, &runner, known, &id, now);
+        let dispatch = Arc::new(Dispatch {
+            grpc: grpc.prepare().into_axum_router(),
+            public: public::router(channels),
+            trust: Arc::new(authority.trust()?),
+            metrics: metrics.clone(),
+            now,
+        });
+        let listener = Listener { socket, tls: TlsAcceptor::from(Arc::new(tls)), dispatch };
+        let record = ServerRecord {
+            id,
+            hostname,
+            version: VERSION.into(),
+            address: address.to_string(),
+            started_at: now(),
+        };
+
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listener.serve(stopped.clone()));
+        tasks.spawn(own.keep_fresh(stopped.clone()));
+        tasks.spawn(stay_listed(backend.clone(), record, stopped.clone()));
+        tasks.spawn(migrate(runner, stopped.clone()));
+        let probe = Key::new(TLS_AUTHORITY_KEY)?;
+        tasks.spawn({
+            let (health, stopped) = (health.clone(), stopped.clone());
+            async move { health.watch_store(backend, probe, stopped).await }
+        });
+        tasks.spawn(serve_diag(diag_socket, diag::router(health.clone(), metrics), stopped));
+        Ok(Self {
+            address,
+            diag_address,
+            cluster: authority.cluster().clone(),
+            ca_pin: authority.pin(),
+            store,
+            stop,
+            health,
+            tasks,
+        })
+    }
+
+    /// The address at which a client on this host reaches it.
+    pub fn local_address(&self) -> SocketAddr {
+        reachable(self.address)
+    }
+
+    /// Returns when a part of the server has ended by itself, which only a fault makes it do.
+    pub async fn failed(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => tracing::error!(%error, "a part of the server failed"),
+            _ => tracing::error!("a part of the server ended"),
+        }
+    }
+
+    /// Takes no more work, lets what is under way end, and gives up what it holds in the store.
+    pub async fn shut_down(mut self) {
+        self.health.drain();
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Makes the directory and its rooms, for this user only.
+fn prepare_data_dir(data_dir: &DataDir) -> Result<(), StartError> {
+    let root = data_dir.root();
+    let failed = |source| StartError::DataDir { path: root.into(), source };
+    if std::fs::metadata(root).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        tracing::warn!(path = %root.display(), "the data directory is open to other users of this host; chmod 700 it");
+    }
+    let identity = data_dir.admin_identity();
+    let admin = identity.parent().unwrap_or(root);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(admin).map_err(failed)
+}
+
+async fn open(store: &Store) -> Result<SharedBackend, StartError> {
+    Ok(match store {
+        Store::Sqlite(path) => Arc::new(SqliteBackend::open(path)?),
+        Store::Etcd(address) => Arc::new(EtcdBackend::connect(address).await?),
+    })
+}
+
+async fn authority(
+    backend: &SharedBackend,
+    config: &Config,
+    hostname: &str,
+    now: fn() -> Timestamp,
+) -> Result<Authority, StartError> {
+    let fallback = || "refit".parse().map_err(refit_pki::Error::from);
+    let name = match &config.cluster_name {
+        Some(name) => name.clone(),
+        None => hostname.parse().or_else(|_| fallback())?,
+    };
+    let authority = Authority::load_or_create(backend.as_ref(), name, now()).await?;
+    match &config.cluster_name {
+        Some(configured) if configured != authority.cluster() => Err(StartError::OtherCluster {
+            stored: authority.cluster().to_string(),
+            configured: configured.to_string(),
+        }),
+        _ => Ok(authority),
+    }
+}
+
+fn services(
+    backend: &SharedBackend,
+    authority: &Arc<Authority>,
+    channels: &Arc<dyn ResourceStore<Channel>>,
+    runner: &Arc<Runner>,
+    known: refit_migrations::Registry,
+    server_id: &str,
+    now: fn() -> Timestamp,
+) -> Routes {
+    let migrations = rpc::Migrations { backend: backend.clone(), runner: runner.clone() };
+    let resources = rpc::Resources { channels: channels.clone() };
+    let auth = rpc::Auth { authority: authority.clone(), now };
+    let cluster = rpc::Cluster {
+        backend: backend.clone(),
+        authority: authority.clone(),
+        channels: channels.clone(),
+        known,
+        server_id: server_id.into(),
+    };
+    Routes::new(MigrationServiceServer::new(migrations).max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(ResourceServiceServer::new(resources).max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(AuthServiceServer::new(auth).max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(ClusterServiceServer::new(cluster).max_decoding_message_size(MAX_REQUEST_BYTES))
+}
+
+/// Applies what is outstanding, once. Whatever comes of it, the server goes on serving.
+async fn migrate(runner: Arc<Runner>, mut stop: watch::Receiver<bool>) {
+    match runner.run().await {
+        Ok(summary) if summary.applied.is_empty() => tracing::debug!("no migration was outstanding"),
+        Ok(summary) => tracing::info!(applied = ?summary.applied, "applied the outstanding migrations"),
+        Err(RunError::Stopped) => {}
+        Err(error) => tracing::error!(%error, "migrations stopped; serving goes on"),
+    }
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn serve_diag(socket: TcpListener, router: axum::Router, mut stop: watch::Receiver<bool>) {
+    let stopped = async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    if let Err(error) = axum::serve(socket, router).with_graceful_shutdown(stopped).await {
+        tracing::error!(%error, "health and metrics are no longer served");
+    }
+}
+
+async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, flag, source })
+}
+
+fn local(socket: &TcpListener, asked: SocketAddr) -> SocketAddr {
+    socket.local_addr().unwrap_or(asked)
+}
+
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, v4.port()).into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
+        other => other,
+    }
+}
