@@ -4,8 +4,13 @@ mod certificates;
 mod etcd;
 mod process;
 mod scratch;
+mod sweep;
 mod wait;
 
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
+pub use process::Process;
+pub use rustix::process::Signal;
+pub use scratch::directory;
+pub use sweep::sweep;
 pub use wait::eventually;

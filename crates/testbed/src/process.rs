@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A process that does not outlive the tests, even when those are killed.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
 }
 
@@ -30,7 +30,7 @@ static PARENT: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
 
 impl Process {
     /// Starts `program` with its output going to `log`.
-    pub(crate) fn start(program: &str, arguments: &[String], log: &Path) -> Self {
+    pub fn start(program: &str, arguments: &[String], log: &Path) -> Self {
         let output = File::options().create(true).append(true).open(log).expect("a log file");
         let errors = output.try_clone().expect("a log file");
         let mut command = Command::new("setpriv");
@@ -43,21 +43,24 @@ impl Process {
         Self { child: child.unwrap_or_else(|error| panic!("setpriv cannot be started: {error}")) }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its id.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
+    /// Whether it is gone.
+    pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a process id"), signal).expect("a running process");
     }
 
     /// Ends it at once, as a crash would, and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

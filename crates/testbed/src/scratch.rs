@@ -8,7 +8,7 @@ const NAME: &str = "refit-testbed-";
 
 /// A directory that is gone after the test. What is shared by all tests of a process is never
 /// dropped, so what earlier processes left behind goes first.
-pub(crate) fn directory() -> TempDir {
+pub fn directory() -> TempDir {
     static SWEEP: Once = Once::new();
     SWEEP.call_once(sweep);
     let prefix = format!("{NAME}{}-", std::process::id());
