@@ -11,7 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::certificates::Certificates;
 use crate::process::Process;
-use crate::{eventually, scratch};
+use crate::scratch;
+use crate::wait::POLL_EVERY;
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const STARTS: usize = 5;
@@ -65,6 +66,11 @@ impl Etcd {
     /// Runs `etcdctl`, for what the code under test has no business doing; panics when that fails.
     pub async fn ctl(&self, arguments: &[&str]) -> String {
         self.member.ctl(arguments).await
+    }
+
+    /// Has it ask for a user from now on, as [`EtcdBuilder::password`] says.
+    pub async fn require_password(&self, password: &str) {
+        self.member.ask_for(password).await;
     }
 
     /// The id of the process.
@@ -275,14 +281,15 @@ impl Member {
     /// Waits until it answers; false when it ended instead.
     async fn comes_up(&mut self) -> bool {
         let end = Instant::now() + READY_WITHIN;
-        let mut ended = false;
         let process = self.process.as_mut().expect("a member that was started");
-        eventually("etcd is up", end - Instant::now(), async || {
-            ended = process.has_ended();
-            ended || is_healthy(self.health).await
-        })
-        .await;
-        !ended
+        while !is_healthy(self.health).await {
+            if process.has_ended() {
+                return false;
+            }
+            assert!(Instant::now() < end, "etcd does not answer within {READY_WITHIN:?}");
+            tokio::time::sleep(POLL_EVERY).await;
+        }
+        true
     }
 
     async fn answers(&mut self) {

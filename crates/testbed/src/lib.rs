@@ -3,6 +3,7 @@
 mod certificates;
 mod etcd;
 mod process;
+mod proxy;
 mod scratch;
 mod sweep;
 mod wait;
@@ -10,6 +11,7 @@ mod wait;
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
 pub use process::Process;
+pub use proxy::Proxy;
 pub use rustix::process::Signal;
 pub use scratch::directory;
 pub use sweep::sweep;

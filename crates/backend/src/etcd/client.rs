@@ -37,7 +37,7 @@ impl Client {
     pub(super) async fn new(address: &EtcdAddress) -> Result<Self> {
         let client = Self {
             members: Member::all_of(address).await?,
-            current: AtomicUsize::new(rand::random_range(0..address.hosts.len())),
+            current: AtomicUsize::new(0),
             user: address.user.clone(),
             token: Mutex::new(None),
             store: format!("etcd {} {}", address.hosts(), address.prefix),

@@ -96,7 +96,7 @@ fn of_answer(status: &Status) -> Fault {
 fn of_transport(status: &Status, source: &(dyn StdError + 'static)) -> Fault {
     let mut reasons = vec![status.message().to_owned()];
     let mut connecting = false;
-    let mut tls = None;
+    let mut tls = false;
     let mut next = Some(source);
     while let Some(error) = next {
         let text = error.to_string();
@@ -105,31 +105,33 @@ fn of_transport(status: &Status, source: &(dyn StdError + 'static)) -> Fault {
         }
         connecting |= error.is::<ConnectError>();
         let inner = error.downcast_ref::<io::Error>().and_then(|error| error.get_ref());
-        tls = tls.or(inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()));
+        tls |= inner.is_some_and(|inner| inner.is::<rustls::Error>());
         next = error.source();
     }
     let reason = reasons.join(": ");
-    match tls {
-        Some(rustls::Error::AlertReceived(alert)) if is_about_identity(*alert) => Fault::Refused(reason),
-        Some(_) if connecting => Fault::Hopeless(reason),
-        None if connecting => Fault::NotDone(reason),
-        _ => Fault::Unknown(reason),
+    match () {
+        () if is_about_identity(&reason) => Fault::Refused(reason),
+        () if connecting && tls => Fault::Hopeless(reason),
+        () if connecting => Fault::NotDone(reason),
+        () => Fault::Unknown(reason),
     }
 }
 
-/// Whether the peer ended the handshake because of who we are: then it took no request.
-fn is_about_identity(alert: AlertDescription) -> bool {
-    matches!(
-        alert,
-        AlertDescription::NoCertificate
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::CertificateRequired
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::HandshakeFailure
-    )
+/// What a peer says when it ends a handshake because of who we are: then it took no request. On the
+/// way here the error has become text.
+const IDENTITY_ALERTS: [AlertDescription; 10] = [
+    AlertDescription::NoCertificate,
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::CertificateRequired,
+    AlertDescription::UnknownCA,
+    AlertDescription::AccessDenied,
+    AlertDescription::HandshakeFailure,
+];
+
+fn is_about_identity(reason: &str) -> bool {
+    IDENTITY_ALERTS.iter().any(|alert| reason.contains(&rustls::Error::AlertReceived(*alert).to_string()))
 }

@@ -157,9 +157,7 @@ impl Feed {
         let mut responses = session.watch().watch(requests).await?.into_inner();
         let created = responses.message().await?;
         match created.filter(|response| response.created) {
-            Some(response) if response.canceled && response.compact_revision == 0 => {
-                Err(Fault::cancelled(&response.cancel_reason))
-            }
+            Some(response) if response.canceled => Err(Fault::cancelled(&response.cancel_reason)),
             Some(_) => Ok(Self { responses, member, opened: Instant::now(), _open: open }),
             None => Err(Fault::NotDone("the watch was not taken".into())),
         }

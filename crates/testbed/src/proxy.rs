@@ -1,0 +1,83 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+const UNLIMITED: i64 = i64::MAX;
+
+/// Stands between a client and a server and breaks off where a test wants it to.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    answers: Arc<AtomicI64>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Passes everything on to `endpoint`, a host and port.
+    pub async fn to(endpoint: String) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("a bound port");
+        let answers = Arc::new(AtomicI64::new(UNLIMITED));
+        let left = Arc::clone(&answers);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (endpoint, left) = (endpoint.clone(), Arc::clone(&left));
+                tokio::spawn(async move {
+                    if let Ok(server) = TcpStream::connect(endpoint).await {
+                        pass(client, server, &left).await;
+                    }
+                });
+            }
+        });
+        Self { address, answers, task }
+    }
+
+    /// Host and port to connect to instead.
+    pub fn endpoint(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Breaks the connection off once that many more bytes have come back from the server. Later
+    /// connections are whole again.
+    pub fn cut_after(&self, bytes: u32) {
+        self.answers.store(bytes.into(), Ordering::SeqCst);
+    }
+
+    /// Whether the cut that was asked for has happened.
+    pub fn has_cut(&self) -> bool {
+        self.answers.load(Ordering::SeqCst) > i64::from(u32::MAX)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, left: &AtomicI64) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let answers = async {
+        let mut buffer = [0; 4096];
+        while let Ok(size @ 1..) = from_server.read(&mut buffer).await {
+            let size = i64::try_from(size).unwrap_or(UNLIMITED);
+            if left.load(Ordering::SeqCst) != UNLIMITED && left.fetch_sub(size, Ordering::SeqCst) < size {
+                left.store(UNLIMITED, Ordering::SeqCst);
+                return;
+            }
+            if to_client.write_all(&buffer[..size as usize]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = requests => {}
+        () = answers => {}
+    }
+}
