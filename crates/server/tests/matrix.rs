@@ -65,12 +65,14 @@ impl Member {
     }
 
     async fn migrated(&self) {
-        let mut client = MigrationServiceClient::new(self.channel.clone());
-        let mut applied = async || {
-            let listed = client.list_migrations(ListMigrationsRequest::default()).await.unwrap().into_inner();
-            listed.migrations.iter().any(|migration| migration.number == 1 && migration.success)
+        let applied = || {
+            let mut client = MigrationServiceClient::new(self.channel.clone());
+            async move {
+                let listed = client.list_migrations(ListMigrationsRequest::default()).await.unwrap();
+                listed.get_ref().migrations.iter().any(|migration| migration.number == 1 && migration.success)
+            }
         };
-        eventually("the migration is applied", PATIENCE, async || applied().await).await;
+        eventually("the migration is applied", PATIENCE, applied).await;
     }
 
     async fn stop(self) {
