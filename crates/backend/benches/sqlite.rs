@@ -4,8 +4,6 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,7 +16,11 @@ const WRITERS: u64 = 64;
 const ITEMS: u64 = 100_000;
 const VALUE: [u8; 200] = [7; 200];
 const ROUNDS: usize = 5;
-const ROUND: Duration = Duration::from_secs(3);
+const SLICES: u64 = 40;
+const SLICE: Duration = Duration::from_millis(250);
+
+/// More keys than one writer gets through in a slice: every put is a new key.
+const STEP: u64 = 1_000_000;
 
 fn path_of(writer: u64, n: u64) -> String {
     format!("/bench/{writer:02}/{n:08}")
@@ -29,69 +31,105 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-struct Puts {
-    per_second: f64,
-    mean_batch: u64,
-    get_latencies: Vec<f64>,
-}
-
-/// Durable puts through the trait, and, if asked, gets meanwhile.
-async fn puts(path: &Path, with_gets: bool) -> Outcome<Puts> {
-    let store = SqliteBackend::open(path)?;
-    let stop = Arc::new(AtomicBool::new(false));
+/// Durable puts through the trait for one slice of time: how many, and how long it took in the end.
+async fn puts(store: &SqliteBackend, from: u64) -> Outcome<(u64, Duration)> {
     let started = Instant::now();
     let writers = (0..WRITERS).map(|writer| {
-        let (store, stop) = (store.clone(), stop.clone());
+        let store = store.clone();
         tokio::spawn(async move {
             let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
-                store.put(&Key::new(path_of(writer, n))?, Bytes::from_static(&VALUE)).await?;
+            while started.elapsed() < SLICE {
+                store.put(&Key::new(path_of(writer, from + n))?, Bytes::from_static(&VALUE)).await?;
                 n += 1;
             }
             Ok::<u64, refit_backend::Error>(n)
         })
     });
-    let writers: Vec<_> = writers.collect();
-    let mut get_latencies = Vec::new();
-    while started.elapsed() < ROUND {
-        if with_gets {
-            let asked = Instant::now();
-            store.get(&Key::new(path_of(7, 3))?).await?;
-            get_latencies.push(asked.elapsed().as_secs_f64() * 1e6);
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    stop.store(true, Ordering::Relaxed);
     let mut written = 0;
-    for writer in writers {
+    for writer in writers.collect::<Vec<_>>() {
         written += writer.await??;
     }
-    let per_second = written as f64 / started.elapsed().as_secs_f64();
-    Ok(Puts { per_second, mean_batch: store.writes() / store.commits().max(1), get_latencies })
+    Ok((written, started.elapsed()))
 }
 
-/// The same rows in the same tables with the same settings, written by nothing but SQLite.
-fn raw_puts(path: &Path, batch: u64) -> Outcome<f64> {
+/// The same tables with the same settings, written by nothing but SQLite.
+fn raw_store(path: &Path) -> Outcome<Connection> {
     drop(SqliteBackend::open(path)?);
     let connection = Connection::open(path)?;
     connection.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8192; PRAGMA cache_size = -32768;
-         PRAGMA temp_store = MEMORY;",
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8192; PRAGMA journal_size_limit = 67108864;
+         PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;",
     )?;
+    Ok(connection)
+}
+
+fn raw_puts(connection: &Connection, from: u64, batch: u64) -> Outcome<(u64, Duration)> {
     let sql = "INSERT INTO items (key, value, revision, lease) VALUES (?, ?, ?, NULL)";
-    let mut insert = connection.prepare(sql)?;
+    let mut insert = connection.prepare_cached(sql)?;
     let started = Instant::now();
     let mut written = 0;
-    while started.elapsed() < ROUND {
+    while started.elapsed() < SLICE {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         for _ in 0..batch {
-            let path = path_of(written % WRITERS, written / WRITERS);
+            let path = path_of(written % WRITERS, from + written / WRITERS);
             insert.execute(params![path.as_bytes(), &VALUE[..], written.cast_signed()])?;
             written += 1;
         }
         connection.execute_batch("COMMIT")?;
     }
-    Ok(written as f64 / started.elapsed().as_secs_f64())
+    Ok((written, started.elapsed()))
+}
+
+/// Both sides in turns, the first of each turn changing: a disk that others use, or that slows down
+/// after a burst, is then slow for both.
+async fn compare_puts(ours: &Path, raw: &Path) -> Outcome<()> {
+    let (store, connection) = (SqliteBackend::open(ours)?, raw_store(raw)?);
+    let (mut ours, mut raw) = ((0, Duration::ZERO), (0, Duration::ZERO));
+    puts(&store, SLICES * STEP).await?;
+    for slice in 0..SLICES {
+        for turn in 0..2 {
+            let batch = store.writes() / store.commits();
+            let (sum, (written, took)) = match (slice + turn) % 2 {
+                0 => (&mut ours, puts(&store, slice * STEP).await?),
+                _ => (&mut raw, raw_puts(&connection, slice * STEP, batch)?),
+            };
+            *sum = (sum.0 + written, sum.1 + took);
+        }
+    }
+    let rate = |(written, took): (u64, Duration)| written as f64 / took.as_secs_f64();
+    let (ours, raw) = (rate(ours), rate(raw));
+    println!("{:<34}{ours:>12.0}{raw:>12.0}{:>8.2}", "durable puts/s, 64 writers", ours / raw);
+    println!("{:<34}{:>12}", "  writes per commit", store.writes() / store.commits());
+    Ok(())
+}
+
+/// How long a get takes while the writer is busy.
+async fn gets_meanwhile(path: &Path) -> Outcome<()> {
+    let store = SqliteBackend::open(path)?;
+    let busy = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for slice in 0..8 {
+                puts(&store, slice * STEP).await?;
+            }
+            Outcome::Ok(())
+        }
+    });
+    let wanted = Key::new(path_of(7, 3))?;
+    let mut latencies = Vec::new();
+    while !busy.is_finished() {
+        let asked = Instant::now();
+        store.get(&wanted).await?;
+        latencies.push(asked.elapsed().as_secs_f64() * 1e6);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    busy.await??;
+    latencies.sort_by(f64::total_cmp);
+    for percent in [50, 99] {
+        let latency = latencies.get(latencies.len() * percent / 100).copied().unwrap_or(f64::NAN);
+        println!("{:<34}{latency:>12.0}", format!("get meanwhile, p{percent} in µs"));
+    }
+    Ok(())
 }
 
 /// All items by pages of a thousand; how many a second.
@@ -144,30 +182,13 @@ fn fill(path: &Path) -> Outcome<()> {
 #[tokio::main]
 async fn main() -> Outcome<()> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let fresh = |name: String| directory.path().join(name).join("store.db");
+    let fresh = |name: &str| directory.path().join(name).join("store.db");
     println!("{:<34}{:>12}{:>12}{:>8}", "", "store", "SQLite", "ratio");
 
-    let (mut ours, mut raw, mut batches) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        let done = puts(&fresh(format!("puts-{round}")), false).await?;
-        ours.push(done.per_second);
-        batches.push(done.mean_batch as f64);
-        raw.push(raw_puts(&fresh(format!("raw-{round}")), done.mean_batch)?);
-        eprintln!("DEBUG {ours:?} {raw:?} {batches:?}");
-    }
-    let (ours, raw) = (median(ours), median(raw));
-    println!("{:<34}{ours:>12.0}{raw:>12.0}{:>8.2}", "durable puts/s, 64 writers", ours / raw);
-    println!("{:<34}{:>12.0}", "  writes per commit", median(batches));
+    compare_puts(&fresh("puts"), &fresh("raw")).await?;
+    gets_meanwhile(&fresh("gets")).await?;
 
-    let done = puts(&fresh("gets".into()), true).await?;
-    let mut latencies = done.get_latencies;
-    latencies.sort_by(f64::total_cmp);
-    let percentile =
-        |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or(f64::NAN);
-    println!("{:<34}{:>12.0}", "get meanwhile, p50 µs", percentile(50));
-    println!("{:<34}{:>12.0}", "get meanwhile, p99 µs", percentile(99));
-
-    let path = fresh("range".into());
+    let path = fresh("range");
     fill(&path)?;
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

@@ -1,5 +1,7 @@
 //! The contract of a store, kept by the one in an SQLite file, and what only that one must do.
 
+#![allow(clippy::unwrap_used)]
+
 mod conformance;
 
 #[path = "sqlite/files.rs"]

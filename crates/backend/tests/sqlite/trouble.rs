@@ -109,6 +109,30 @@ async fn expired_items_are_absent_though_they_cannot_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_absent_for_a_reader_is_absent_for_a_busy_writer() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    let others = (0..8).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move { while store.put(&key(format!("/busy/{n}")), bytes("")).await.is_ok() {} })
+    });
+    let others: Vec<_> = others.collect();
+    let lease = store.grant_lease(Duration::from_secs(1)).await.unwrap();
+    let held = key("/held");
+    store.transact(Transaction::new().put_leased(&held, bytes("me"), lease.id)).await.unwrap();
+    within("the expiry", async {
+        while store.get(&held).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    store.create(&held, bytes("you")).await.unwrap();
+    assert_eq!(store.revoke_lease(lease.id).await, Err(Error::LeaseNotFound(lease.id)));
+    assert_eq!(store.get(&held).await.unwrap().unwrap().value, "you");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_writes_share_commits() {
     let (_directory, path) = place();
     let store = open(&path);
