@@ -16,14 +16,6 @@ pub enum MigrationError {
         /// Why.
         reason: String,
     },
-    /// Others keep writing what the migration is copying.
-    #[error("{key} was changed by others {attempts} times while it was being copied")]
-    Contended {
-        /// What kept changing.
-        key: String,
-        /// How often it was tried.
-        attempts: u32,
-    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,17 +1,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use refit_backend::{
-    Error as StoreError, Expect, Item, Key, Page, Read, Revision, SharedBackend, Transaction,
+    Error as StoreError, Expect, Item, Key, Page, Patience, Read, Revision, SharedBackend, Transaction,
 };
 
 use crate::Form;
 use crate::service::{Found, Listed, ResourceStore, ServiceError};
 
-/// How often a write is tried again because somebody else wrote the same name in between.
-const ATTEMPTS: usize = 64;
+/// How long a write is tried because somebody else wrote the same name in between, and how soon.
+const TRY_FOR: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Values that older servers store in one form and newer ones in another, while both run.
 ///
@@ -118,7 +120,8 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
             Some(bytes) => tx.put(key, bytes),
             None => tx.delete(key),
         };
-        for _ in 0..ATTEMPTS {
+        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
             let stored = self.stored(name).await?;
             must.check(name, stored.winner().map(|(item, _)| item.revision))?;
             let mut transaction = Transaction::new()
@@ -130,11 +133,13 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
                 transaction = put(transaction, &previous, value.map(self.previous.encode));
             }
             match self.backend.transact(transaction).await {
-                Err(StoreError::Conflict { .. }) => tokio::task::yield_now().await,
+                Err(StoreError::Conflict { .. }) if patience.pause().await => {}
+                Err(StoreError::Conflict { .. }) => {
+                    return Err(ServiceError::Conflict { name: name.to_owned() });
+                }
                 other => return Ok(other?),
             }
         }
-        Err(ServiceError::Conflict { name: name.to_owned() })
     }
 }
 

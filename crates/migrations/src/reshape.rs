@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use refit_backend::{
-    Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Read, Transaction,
+    Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Patience, Read, Transaction,
 };
 
 use crate::migrating::{Side, retired_key, winner};
@@ -10,10 +10,8 @@ use crate::{Form, Guarded, MigrationError};
 /// Items in one transaction: each takes its old and its new key, and the guard takes one.
 const BATCH: usize = (MAX_TRANSACTION_KEYS - 1) / 2;
 
-/// How often a batch is tried while others change it or the store is away, and the longest pause
-/// between two tries: about half a minute in all.
-const ATTEMPTS: u32 = 12;
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// How long a batch is tried while others change it or the store is away.
+const TRY_FOR: Duration = Duration::from_secs(30);
 
 /// Copies every item of the old form to the new one where the new one has nothing. What others write
 /// meanwhile, to either key, is never overwritten. Run twice, it copies nothing the second time.
@@ -94,9 +92,8 @@ async fn settle<T>(
     mode: Mode,
 ) -> Result<usize, MigrationError> {
     let mut written = 0;
-    let mut pause = Duration::from_millis(5);
-    let mut contended = String::new();
-    for _ in 0..ATTEMPTS {
+    let mut patience = Patience::of(TRY_FOR);
+    loop {
         let outcome = async {
             for transaction in due(from, to, read_pairs(store, from, to, names).await?, mode)? {
                 let keys = transaction.writes().len();
@@ -105,19 +102,17 @@ async fn settle<T>(
             }
             Ok(())
         };
-        match outcome.await {
+        let error = match outcome.await {
             Ok(()) => return Ok(written),
-            Err(MigrationError::Store(Error::Conflict { key })) => contended = key.to_string(),
-            Err(MigrationError::Store(error @ Error::Unavailable { .. })) => {
-                tracing::warn!(%error, "a migration waits for the store");
-                contended = names.first().map(ToString::to_string).unwrap_or_default();
-            }
-            Err(other) => return Err(other),
+            Err(error) => error,
+        };
+        let passing =
+            matches!(error, MigrationError::Store(Error::Conflict { .. } | Error::Unavailable { .. }));
+        if !passing || !patience.pause().await {
+            return Err(error);
         }
-        tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-        pause = (pause * 3).min(LONGEST_PAUSE);
+        tracing::debug!(%error, "trying a batch of a migration again");
     }
-    Err(MigrationError::Contended { key: contended, attempts: ATTEMPTS })
 }
 
 async fn read_pairs<T>(

@@ -8,8 +8,8 @@ use tonic::Code;
 use super::address::{EtcdAddress, Password, User};
 use super::fault::Fault;
 use super::member::{Member, Session, Token};
-use super::patience::Patience;
 use super::proto::etcdserverpb::AuthenticateRequest;
+use crate::Patience;
 use crate::{Error, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,7 +5,6 @@ mod client;
 mod fault;
 mod keyspace;
 mod member;
-mod patience;
 mod proto;
 mod redact;
 mod request;
@@ -23,12 +22,12 @@ pub use address::EtcdAddress;
 use self::client::{Client, Repeat};
 use self::fault::Fault;
 use self::keyspace::{Keyspace, revision};
-use self::patience::Patience;
 use self::proto::etcdserverpb::{
     DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     RangeRequest, ResponseHeader, TxnRequest, TxnResponse,
 };
 use self::watch::Follower;
+use crate::Patience;
 use crate::{
     Backend, Error, KeyRange, Lease, LeaseId, Page, Read, Result, Revision, Snapshot, Transaction, Watch,
 };

@@ -10,9 +10,9 @@ use super::client::{Client, Repeat};
 use super::fault::Fault;
 use super::keyspace::{Keyspace, Span};
 use super::member::Session;
-use super::patience::Patience;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::proto::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use crate::Patience;
 use crate::{Error, Event, Result, Revision, Watch};
 
 /// How long a watch goes without a member before it gives up.

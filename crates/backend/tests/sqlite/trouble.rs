@@ -215,10 +215,6 @@ async fn a_full_disk_is_said_and_got_over() {
         command.args(["--map-root-user", "--mount", "sh", "-c", &mount, "sh"]);
         command
     };
-    if !in_tmpfs("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("not tested: no file system can be mounted here");
-        return;
-    }
     let test = child("trouble::a_full_disk_is_said_and_got_over", &directory.path().join("store.db"));
     let mut command = in_tmpfs("exec \"$@\"");
     command.arg(test.get_program()).args(test.get_args());
