@@ -1,0 +1,37 @@
+# Everything that a newcomer needs to run. The heavy suites are short in `make test` and whole here.
+
+# The real components that tests start: etcd and its client, openssl to check certificates, setpriv
+# and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines.
+TEST_PACKAGES := etcd-server etcd-client openssl util-linux curl
+
+.PHONY: test test-deps test-kills test-matrix lint bench
+
+test: test-deps
+	cargo test --workspace
+
+# Installs what is missing, and nothing else.
+test-deps:
+	@missing=""; for package in $(TEST_PACKAGES); do \
+	  dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  echo "installing$$missing"; \
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	fi
+
+# 200 kills and 40 stalls of the server that migrates: about 25 minutes.
+test-kills: test-deps
+	REFIT_SWEEP=full cargo test -p refit --test migration_kills -- --nocapture
+
+# Servers of two releases side by side for hundreds of thousands of operations: about 10 minutes.
+test-matrix: test-deps
+	REFIT_SWEEP=full cargo test -p refit-server --test matrix -- --nocapture
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bench:
+	cargo bench -p refit-backend --bench sqlite
+	cargo bench -p refit-migrations --bench latency

@@ -1,0 +1,125 @@
+//! What the build is made of: the crates of the house point in one direction, and what comes from
+//! outside has a licence that we can ship, one cryptography, and no needless second version.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which of our crates each of our crates may use. Nothing below knows anything above.
+const HOUSE: [(&str, &[&str]); 8] = [
+    ("refit-types", &[]),
+    ("refit-backend", &[]),
+    ("refit-proto", &[]),
+    ("refit-migrations", &["refit-backend", "refit-types"]),
+    ("refit-pki", &["refit-backend", "refit-types"]),
+    ("refit-server", &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-types"]),
+    ("refit-testbed", &[]),
+    ("refit", &["refit-pki", "refit-proto", "refit-server", "refit-types"]),
+];
+
+const LICENCES: [&str; 11] = [
+    "Apache-2.0",
+    "MIT",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "0BSD",
+    "CC0-1.0",
+    "Unicode-3.0",
+    "Unlicense",
+    "CDLA-Permissive-2.0",
+];
+
+/// Another TLS or cryptography in the same process is a second thing to keep patched, and rustls
+/// panics when it finds two providers.
+const BANNED: [&str; 5] = ["ring", "openssl", "openssl-sys", "native-tls", "serde_yaml"];
+
+/// Two versions of these are in use because our dependencies disagree: tonic and rcgen, and aws-lc-rs
+/// and rustls-webpki.
+const KNOWN_DUPLICATES: [&str; 2] = ["base64", "untrusted"];
+
+fn cargo(arguments: &[&str]) -> String {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output =
+        Command::new(cargo).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Name, version and licence of all crates that end up in the binary.
+fn shipped() -> BTreeSet<(String, String, String)> {
+    let tree = cargo(&[
+        "tree",
+        "--locked",
+        "-p",
+        "refit",
+        "-e",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+        "-f",
+        "{p}|{l}",
+    ]);
+    let crates = tree.lines().map(|line| {
+        let (package, licence) = line.split_once('|').unwrap();
+        let mut words = package.split(' ');
+        let mut word = || words.next().unwrap().to_owned();
+        (word(), word(), licence.trim_end_matches(" (*)").to_owned())
+    });
+    let crates: BTreeSet<_> = crates.collect();
+    assert!(crates.len() > 100, "{crates:?}");
+    crates
+}
+
+#[test]
+fn the_house_has_one_direction() {
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked", "--no-deps"]))
+            .unwrap();
+    let mut ours = BTreeSet::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        ours.insert(name);
+        let (_, allowed) = HOUSE.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = dependency["name"].as_str().unwrap();
+            if dependency["kind"].is_null() && used.starts_with("refit") {
+                assert!(allowed.contains(&used), "{name} must not know {used}");
+            }
+        }
+    }
+    assert_eq!(ours, HOUSE.iter().map(|(name, _)| *name).collect());
+}
+
+#[test]
+fn what_is_shipped_may_be_shipped() {
+    for (name, _, licence) in shipped() {
+        assert!(may_be_shipped(&licence), "{name} is under {licence:?}");
+        assert!(!BANNED.contains(&name.as_str()), "{name} is banned");
+    }
+}
+
+#[test]
+fn nothing_is_shipped_in_two_versions() {
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, version, _) in shipped() {
+        versions.entry(name).or_default().push(version);
+    }
+    versions.retain(|_, versions| versions.len() > 1);
+    assert_eq!(versions.keys().collect::<Vec<_>>(), KNOWN_DUPLICATES, "{versions:?}");
+}
+
+/// An SPDX expression of which some choice is allowed whole.
+fn may_be_shipped(expression: &str) -> bool {
+    let choices = expression.replace(['(', ')'], "").replace('/', " OR ");
+    choices.split(" OR ").any(|choice| {
+        choice.split(" AND ").all(|licence| {
+            let base = licence.split(" WITH ").next().unwrap_or(licence);
+            LICENCES.contains(&base.trim())
+        })
+    })
+}
