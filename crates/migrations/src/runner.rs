@@ -162,6 +162,8 @@ impl Runner {
                     (self.observe)(migration.number, Outcome::Pending);
                     tracing::warn!(number = migration.number, "lost the lock of a migration");
                 }
+                // The answer to the last write may have been lost, and not the write.
+                Err(_) if self.is_done(migration).await? => return Ok(true),
                 Err(source) => {
                     (self.observe)(migration.number, Outcome::Failure);
                     return Err(RunError::Failed {
