@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use refit_testbed::{Etcd, eventually};
 
+/// Set in the process that is to be killed.
+const HOLD: &str = "REFIT_TESTBED_HOLD";
 const WITHIN: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -20,9 +22,13 @@ async fn an_etcd_is_gone_with_its_test() {
 
 #[tokio::test]
 async fn a_shared_etcd_is_gone_when_the_tests_are_killed() {
+    if std::env::var_os(HOLD).is_some() {
+        return hold_a_shared_etcd().await;
+    }
     let this = std::env::current_exe().unwrap();
     let mut tests = Command::new(this)
-        .args(["--ignored", "--exact", "hold_a_shared_etcd", "--nocapture"])
+        .args(["--exact", "a_shared_etcd_is_gone_when_the_tests_are_killed", "--nocapture"])
+        .env(HOLD, "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -35,8 +41,7 @@ async fn a_shared_etcd_is_gone_when_the_tests_are_killed() {
     eventually("the end of etcd", WITHIN, || async { !is_running(pid) }).await;
 }
 
-#[tokio::test]
-#[ignore = "the other half of a_shared_etcd_is_gone_when_the_tests_are_killed"]
+/// What the test above does as the process that it kills.
 async fn hold_a_shared_etcd() {
     // The thread that starts it does not last.
     let started = std::thread::spawn(|| {
