@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, OtherError};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -18,7 +18,15 @@ pub enum DialError {
     /// Not `HOST:PORT`.
     #[error("{0:?} is not HOST:PORT")]
     Address(String),
-    /// Nobody there, or not whom the TLS configuration trusts.
+    /// Somebody is there whom the TLS configuration does not trust.
+    #[error("{address}: {reason}")]
+    Untrusted {
+        /// Where.
+        address: String,
+        /// What is wrong with its certificate.
+        reason: String,
+    },
+    /// Nobody there, or nobody who speaks TLS.
     #[error("{address}: {reason}")]
     Connect {
         /// Where.
@@ -50,16 +58,26 @@ pub async fn dial(
             Ok::<_, std::io::Error>(TokioIo::new(connector.connect(name, stream).await?))
         }
     });
-    endpoint
-        .connect_with_connector(connect)
-        .await
-        .map_err(|error| DialError::Connect { address: address.to_owned(), reason: first_cause(&error) })
+    endpoint.connect_with_connector(connect).await.map_err(|error| explain(address.to_owned(), &error))
 }
 
-fn first_cause(error: &dyn std::error::Error) -> String {
+/// Looks down to the first cause. A verifier's own words are wrapped such that only that shows them.
+fn explain(address: String, error: &(dyn std::error::Error + 'static)) -> DialError {
     let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
+    loop {
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        match inner.and_then(|inner| inner.downcast_ref()) {
+            Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(refused)))) => {
+                return DialError::Untrusted { address, reason: refused.to_string() };
+            }
+            Some(refused @ rustls::Error::InvalidCertificate(_)) => {
+                return DialError::Untrusted { address, reason: refused.to_string() };
+            }
+            _ => {}
+        }
+        match cause.source() {
+            Some(deeper) => cause = deeper,
+            None => return DialError::Connect { address, reason: cause.to_string() },
+        }
     }
-    cause.to_string()
 }

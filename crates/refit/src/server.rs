@@ -66,7 +66,13 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
         let data_dir = config.data_dir.clone();
-        let mut server = Server::start(config, Release::current()).await.map_err(Failure::failed)?;
+        // A store that does not answer is waited for, and whoever starts the server may not want to.
+        let started = tokio::select! {
+            started = Server::start(config, Release::current()) => started,
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        };
+        let mut server = started.map_err(Failure::failed)?;
         let mut ctl = invocation.refitctl();
         if data_dir.root() != default_data_dir() {
             ctl = format!("{ctl} --data-dir {}", quoted(data_dir.root()));

@@ -102,7 +102,9 @@ impl Settings {
         if text.lines().all(blank) {
             return Ok(Self::default());
         }
-        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+        // Without the lines around the place: one of them may hold the store's password.
+        let options = serde_saphyr::options! { with_snippet: false };
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
     }
 
     /// These settings, and `lower` where they say nothing.
@@ -154,9 +156,12 @@ impl Store {
         if text.starts_with("etcd:") {
             return EtcdAddress::parse(text).map(Self::Etcd).map_err(ConfigError::Store);
         }
-        let scheme = text.split(':').next().unwrap_or_default();
+        // Of what is not understood no more is repeated than a scheme: the rest may hold a password.
+        let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+        let scheme = scheme.filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric()));
+        let found = scheme.map_or_else(|| "it".into(), |scheme| format!("{scheme:?}"));
         let problem =
-            format!("{scheme:?} is not a kind of store; expected sqlite:PATH or etcd://HOST:2379/PREFIX");
+            format!("{found} is not a kind of store; expected sqlite:PATH or etcd://HOST:2379/PREFIX");
         Err(ConfigError::Setting { setting: "backend", problem })
     }
 }

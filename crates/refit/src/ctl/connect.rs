@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use refit_pki::{Identity, SERVER_NAME, client_config};
-use refit_proto::dial;
+use refit_proto::{DialError, dial};
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;
 use tonic::transport::Channel;
@@ -47,8 +47,14 @@ impl Target {
     }
 
     fn identity(&self) -> Result<Identity, Failure> {
-        let path = self.identity.clone().unwrap_or_else(|| self.data_dir().admin_identity());
-        Identity::read(&path).map_err(Failure::failed)
+        if let Some(path) = &self.identity {
+            return Identity::read(path).map_err(Failure::failed);
+        }
+        Identity::read(&self.data_dir().admin_identity()).map_err(|error| {
+            Failure::failed(format!(
+                "{error}; name an identity that `refitctl auth sign` wrote with --identity"
+            ))
+        })
     }
 
     /// A connection, as the identity that was named or found.
@@ -57,9 +63,12 @@ impl Target {
         let tls = client_config(&self.identity()?).map_err(Failure::failed)?;
         let name = ServerName::try_from(SERVER_NAME).map_err(Failure::failed)?;
         dial(&address, name, tls).await.map_err(|error| {
-            Failure::failed(format!(
-                "the control plane cannot be reached: {error}; is `refit server` running there?"
-            ))
+            Failure::failed(match error {
+                DialError::Untrusted { .. } => format!("the control plane is not to be trusted: {error}"),
+                _ => {
+                    format!("the control plane cannot be reached: {error}; is `refit server` running there?")
+                }
+            })
         })
     }
 }

@@ -54,11 +54,13 @@ enum Command {
     /// Delete a resource
     Rm(resources::Rm),
     /// Say who may speak to the cluster
+    #[command(after_help = "Example:\n  refitctl auth sign --user alice --roles viewer --out alice.json")]
     Auth {
         #[command(subcommand)]
         command: auth::Command,
     },
     /// Show and apply changes of the shape of stored data
+    #[command(after_help = "Examples:\n  refitctl migrations ls\n  refitctl migrations apply")]
     Migrations {
         #[command(subcommand)]
         command: migrations::Command,

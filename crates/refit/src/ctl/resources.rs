@@ -2,10 +2,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
-use refit_proto::resources::v1::{self as wire};
-use refit_types::Kind;
+use refit_types::{Kind, Resource};
 use serde_json::Value;
+use tonic::Code;
 
 use super::Global;
 use crate::exit::Failure;
@@ -94,16 +95,24 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let documents = read_documents(&self.file)?;
+        check(&self.file, &documents)?;
         let mut client = ResourceServiceClient::new(global.target.connect().await?);
         let mut stored = Vec::new();
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             let resource = Some(wire::Resource { json: document.to_string() });
             let answer = match self.force {
-                true => client.upsert_resource(wire::UpsertResourceRequest { kind, resource }).await?,
-                false => client.create_resource(wire::CreateResourceRequest { kind, resource }).await?,
+                true => client.upsert_resource(wire::UpsertResourceRequest { kind, resource }).await,
+                false => client.create_resource(wire::CreateResourceRequest { kind, resource }).await,
             };
-            let written = self::document(&answer.into_inner())?;
+            let answer = answer.map_err(|status| match status.code() {
+                Code::AlreadyExists => {
+                    let (kind, name) = (field(&document, "kind"), name_of(&document));
+                    Failure::failed(format!("{kind} {name:?} exists already; replace it with --force"))
+                }
+                _ => status.into(),
+            });
+            let written = self::document(&answer?.into_inner())?;
             if global.format == Format::Text {
                 let verb = if self.force { "stored" } else { "created" };
                 output::print(&format!(
@@ -149,23 +158,27 @@ impl Rm {
 
 /// The documents of a file, with the place of the first thing that is not YAML.
 fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
-    let shown = file.display();
+    let shown = shown(file);
     let unreadable = |error| Failure::failed(format!("{shown} cannot be read: {error}"));
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let taken = if file == Path::new("-") {
-        std::io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+        std::io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
         let file = std::fs::File::open(file).map_err(unreadable)?;
-        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     };
     taken.map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Failure::failed(format!(
             "{shown} is larger than the {MAX_FILE_BYTES} bytes that are allowed"
         )));
     }
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text).map_err(|error| Failure::failed(format!("{shown}: {error}")))?;
+    let text = str::from_utf8(&bytes)
+        .map_err(|_| Failure::failed(format!("{shown} cannot be read: it is not text in UTF-8")))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        let error = error.to_string();
+        Failure::failed(format!("{shown}: {}", error.strip_prefix("error: ").unwrap_or(&error)))
+    })?;
     // `get --format json` gives a list, which must be as good as several documents.
     let flat = documents.into_iter().flat_map(|document| match document {
         Value::Array(list) => list,
@@ -175,6 +188,24 @@ fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
     match documents.is_empty() {
         true => Err(Failure::failed(format!("{shown} holds no document"))),
         false => Ok(documents),
+    }
+}
+
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
+}
+
+/// Refuses faulty documents, all of them at once and before any is stored.
+fn check(file: &Path, documents: &[Value]) -> Result<(), Failure> {
+    let mut told = Vec::new();
+    for (number, document) in documents.iter().enumerate() {
+        let Err(faults) = Resource::from_document(document.clone()) else { continue };
+        let which = if documents.len() > 1 { format!("document {}: ", number + 1) } else { String::new() };
+        told.extend(faults.list().iter().map(|fault| format!("\n  {which}{fault}")));
+    }
+    match told.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::failed(format!("{} cannot be used:{}", shown(file), told.concat()))),
     }
 }
 

@@ -1,0 +1,152 @@
+//! Who may do what, asked of every method there is.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod cluster;
+
+#[path = "access/port.rs"]
+mod port;
+#[path = "access/strangers.rs"]
+mod strangers;
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use cluster::{HOUR, authority_in, call, connect, empty_store, settings, start, user};
+use jiff::Timestamp;
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use refit_pki::{Authority, Role};
+use refit_server::{ROWS, Server, Settings};
+use refit_types::Kind;
+use tempfile::TempDir;
+use tonic::Code;
+
+const EVERYONE: &[&str] = &["admin", "rollout-editor", "version-editor", "viewer"];
+
+/// The rules once more, in words of their own: whoever changes them changes them twice.
+const MAY: &[(&str, &str, &[&str])] = &[
+    ("/refit.cluster.v1.ClusterService/GetStatus", "", EVERYONE),
+    ("/refit.auth.v1.AuthService/SignUser", "", &["admin"]),
+    ("/refit.migrations.v1.MigrationService/ListMigrations", "", EVERYONE),
+    ("/refit.migrations.v1.MigrationService/ApplyMigrations", "", &["admin"]),
+    ("/refit.resources.v1.ResourceService/GetResource", "channel", EVERYONE),
+    ("/refit.resources.v1.ResourceService/ListResources", "channel", EVERYONE),
+    ("/refit.resources.v1.ResourceService/CreateResource", "channel", &["admin", "version-editor"]),
+    ("/refit.resources.v1.ResourceService/UpdateResource", "channel", &["admin", "version-editor"]),
+    ("/refit.resources.v1.ResourceService/UpsertResource", "channel", &["admin", "version-editor"]),
+    ("/refit.resources.v1.ResourceService/DeleteResource", "channel", &["admin", "version-editor"]),
+];
+
+/// A method, and the kind of resource that it is to work on.
+type Call = (String, Option<Kind>);
+
+/// Every method of the `.proto` files, with every kind if it takes one.
+fn every_call() -> BTreeSet<Call> {
+    let files = FileDescriptorSet::decode(refit_proto::DESCRIPTORS).unwrap().file;
+    let mut calls = BTreeSet::new();
+    for file in files.iter().filter(|file| file.package().starts_with("refit.")) {
+        for service in &file.service {
+            for method in &service.method {
+                let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                assert!(
+                    !method.client_streaming() && !method.server_streaming(),
+                    "{path}: this walk does not stream"
+                );
+                match service.name() {
+                    "ResourceService" => calls.extend(Kind::ALL.map(|kind| (path.clone(), Some(kind)))),
+                    _ => drop(calls.insert((path, None))),
+                }
+            }
+        }
+    }
+    calls
+}
+
+/// Empty but for the kind, which is the first field of all that take one.
+fn request(kind: Option<Kind>) -> Bytes {
+    let mut bytes = BytesMut::new();
+    if let Some(kind) = kind {
+        let name = kind.name().as_bytes();
+        bytes.put_u8(1 << 3 | 2);
+        bytes.put_u8(name.len().try_into().unwrap());
+        bytes.put_slice(name);
+    }
+    bytes.freeze()
+}
+
+/// A server, and the key with which its cluster signs.
+struct Cluster {
+    server: Server,
+    authority: Authority,
+    _directory: TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = empty_store().await;
+        let named = Some("walked".into());
+        let settings =
+            Settings { backend: Some(store.clone()), cluster_name: named, ..settings(directory.path()) };
+        let server = start(settings).await.unwrap();
+        Self { server, authority: authority_in(&store).await, _directory: directory }
+    }
+}
+
+#[test]
+fn the_table_has_every_method_and_no_other() {
+    let rows: Vec<Call> = ROWS.iter().map(|row| (row.method.to_owned(), row.kind)).collect();
+    let distinct: BTreeSet<Call> = rows.iter().cloned().collect();
+    assert_eq!(rows.len(), distinct.len(), "a row stands twice");
+    assert_eq!(distinct, every_call());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_role_may_do_what_it_should_and_nothing_else() {
+    let listed: BTreeSet<Call> =
+        MAY.iter().map(|(method, kind, _)| ((*method).to_owned(), Kind::from_str(kind).ok())).collect();
+    assert_eq!(listed, every_call(), "this test says for each method who may call it");
+
+    let cluster = Cluster::start().await;
+    let mut wrong = Vec::new();
+    for role in Role::ALL {
+        let identity = user(&cluster.authority, role, HOUR, Timestamp::now());
+        let channel = connect(&cluster.server, Some(&identity)).await;
+        for (method, kind, roles) in MAY {
+            let request = request(Kind::from_str(kind).ok());
+            let code = call(&channel, method, request).await.err().map_or(Code::Ok, |status| status.code());
+            let expected = roles.contains(&role.as_str());
+            let allowed = match code {
+                Code::PermissionDenied => false,
+                // The last: migrations run already, as the server has just started.
+                Code::Ok | Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition => true,
+                _ => !expected,
+            };
+            if allowed != expected {
+                wrong.push(format!("{role}: {method} {kind}: {code:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_add_up_and_a_refusal_says_whom_to_ask() {
+    let cluster = Cluster::start().await;
+    let delete = "/refit.resources.v1.ResourceService/DeleteResource";
+    let mut outcomes = Vec::new();
+    for roles in ["viewer,rollout-editor", "viewer,version-editor"] {
+        let roles: refit_pki::Roles = roles.parse().unwrap();
+        let identity = user(&cluster.authority, roles, HOUR, Timestamp::now());
+        let channel = connect(&cluster.server, Some(&identity)).await;
+        outcomes.push(call(&channel, delete, request(Some(Kind::Channel))).await.unwrap_err());
+    }
+    assert_eq!(
+        outcomes[0].message(),
+        "\"alice\" with the roles rollout-editor,viewer may not DeleteResource; \
+         ask an administrator of the cluster"
+    );
+    assert_eq!(outcomes[1].code(), Code::InvalidArgument, "{}", outcomes[1]);
+}
