@@ -1,5 +1,7 @@
 //! What the tests start does not outlive them.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
