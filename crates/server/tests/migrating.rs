@@ -17,8 +17,8 @@ use rustls::pki_types::ServerName;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,6 +44,15 @@ async fn start(data: &TempDir, migrations: Vec<Migration>) -> Running {
 impl Running {
     fn client(&self) -> MigrationServiceClient<Channel> {
         MigrationServiceClient::new(self.channel.clone())
+    }
+
+    /// Applies migrations, once the run at the server's start has ended.
+    async fn apply(&self) -> Result<(), Status> {
+        let attempt = async || self.client().apply_migrations(ApplyMigrationsRequest {}).await.map(drop);
+        let idle =
+            async || !attempt().await.is_err_and(|refused| refused.message().contains("applied already"));
+        eventually("the run at the start has ended", PATIENCE, idle).await;
+        attempt().await
     }
 
     async fn list(&self) -> Vec<Listed> {
@@ -114,7 +123,7 @@ async fn a_failure_is_told_everywhere_and_can_be_applied_again() {
     );
     assert_eq!(listed[1].metadata.as_ref().unwrap().name, "failing");
     assert!(listed[1].applied_at.is_some() && listed[1].execution_time.is_some());
-    let again = running.client().apply_migrations(ApplyMigrationsRequest {}).await.unwrap_err();
+    let again = running.apply().await.unwrap_err();
     assert_eq!(again.code(), Code::FailedPrecondition);
     assert!(again.message().contains("migration 0002 \"failing\" failed"), "{again}");
     running.server.shut_down().await;
@@ -123,7 +132,7 @@ async fn a_failure_is_told_everywhere_and_can_be_applied_again() {
     let mended = Migration { name: "failing", ..fine(2, "mended") };
     let running = start(&data, vec![fine(1, "a"), mended, fine(3, "c")]).await;
     running.shows(3, "success").await;
-    running.client().apply_migrations(ApplyMigrationsRequest {}).await.unwrap();
+    running.apply().await.unwrap();
     assert!(running.list().await.iter().all(|migration| migration.success));
     running.server.shut_down().await;
 }
@@ -136,7 +145,7 @@ async fn an_altered_migration_stops_migrations_and_not_the_server() {
     first.server.shut_down().await;
 
     let altered = start(&data, vec![fine(1, "altered"), fine(2, "b")]).await;
-    let refused = altered.client().apply_migrations(ApplyMigrationsRequest {}).await.unwrap_err();
+    let refused = altered.apply().await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("a released migration was altered or reordered"), "{refused}");
     altered.serves().await;
@@ -149,7 +158,7 @@ async fn an_altered_migration_stops_migrations_and_not_the_server() {
     newer.shows(2, "success").await;
     newer.server.shut_down().await;
     let older = start(&data, vec![fine(1, "as released")]).await;
-    older.client().apply_migrations(ApplyMigrationsRequest {}).await.unwrap();
+    older.apply().await.unwrap();
     assert_eq!(older.list().await.len(), 2);
     older.server.shut_down().await;
 }
