@@ -29,4 +29,34 @@ impl DataDir {
     pub fn endpoint(&self) -> PathBuf {
         self.0.join("admin/endpoint")
     }
+
+    /// The agent's own store: its identities, and where it stands in a rotation.
+    pub fn agent_store(&self) -> PathBuf {
+        self.0.join("proc/sqlite.db")
+    }
+
+    /// The UUID of the host, for the updater.
+    pub fn host_uuid(&self) -> PathBuf {
+        self.0.join("host_uuid")
+    }
+
+    /// Where the agent tells how it is.
+    pub fn agent_socket(&self) -> PathBuf {
+        self.0.join("agent.sock")
+    }
+
+    /// The process that is the agent.
+    pub fn agent_pid(&self) -> PathBuf {
+        self.0.join("agent.pid")
+    }
+
+    /// The authorities that the agent trusts, kept current for the updater.
+    pub fn trust(&self) -> PathBuf {
+        self.0.join("trust.pem")
+    }
+
+    /// What the updater last did.
+    pub fn updater_status(&self) -> PathBuf {
+        self.0.join("versions/status.json")
+    }
 }

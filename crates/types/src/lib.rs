@@ -4,11 +4,21 @@
 mod channel;
 mod data_dir;
 mod fault;
+mod host;
+mod instance;
+mod labels;
 mod resource;
+mod updater_status;
 mod version;
+mod word;
 
 pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
 pub use fault::{Fault, Faults};
+pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
+pub use instance::{Instance, Report, RotationMark, Session};
+pub use labels::{BadLabel, Labels};
 pub use resource::{Document, Kind, Metadata, Resource};
+pub use updater_status::{UpdateFailure, UpdaterStatus};
 pub use version::Version;
+pub use word::UnknownWord;

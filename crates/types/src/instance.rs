@@ -1,0 +1,107 @@
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{AgentRole, Edition, HostId, Labels, UpdaterStatus, UpgraderKind, Version};
+
+/// What the cluster knows of one host, stored for as long as the host belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Which host.
+    pub host_id: HostId,
+    /// What it calls itself.
+    pub hostname: Box<str>,
+    /// What its agent does there.
+    pub roles: Vec<AgentRole>,
+    /// When it joined.
+    pub first_seen: Timestamp,
+    /// When it was last heard of, to within the time at which this is written.
+    pub last_seen: Timestamp,
+    /// What it last told of itself; nothing before its first heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// The server that hears it, while one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Box<str>>,
+    /// When two processes last reported as this host, if they did lately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_at: Option<Timestamp>,
+}
+
+/// What an agent says of itself and its host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The agent's version.
+    pub version: Version,
+    /// The agent's edition.
+    pub edition: Edition,
+    /// Labels of the host as a resource.
+    pub node_labels: Labels,
+    /// Labels of the agent.
+    pub instance_labels: Labels,
+    /// What keeps the agent on its version.
+    pub upgrader: UpgraderKind,
+    /// What that last did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updater: Option<Box<UpdaterStatus>>,
+    /// The process that reported.
+    pub session: Session,
+    /// The rotation that the agent has carried out.
+    pub rotation: RotationMark,
+}
+
+/// One run of an agent: two with one host's UUID are told apart by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Drawn when the process started.
+    pub id: Box<str>,
+    /// When that was.
+    pub started_at: Timestamp,
+}
+
+/// A rotation of the authorities, and a phase of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RotationMark {
+    /// Empty when there has been none.
+    pub id: Box<str>,
+    /// The phase's word.
+    pub phase: Box<str>,
+}
+
+impl Instance {
+    /// A host that has just joined.
+    pub fn joined(host_id: HostId, hostname: &str, roles: Vec<AgentRole>, now: Timestamp) -> Self {
+        Self {
+            host_id,
+            hostname: hostname.into(),
+            roles,
+            first_seen: now,
+            last_seen: now,
+            report: None,
+            server: None,
+            duplicate_at: None,
+        }
+    }
+
+    /// Whether what an operator may search for stands anywhere in it.
+    pub fn matches(&self, search: &str) -> bool {
+        let wanted = search.to_ascii_lowercase();
+        let holds = |text: &str| text.to_ascii_lowercase().contains(&wanted);
+        let label = |labels: &Labels| labels.iter().any(|(name, value)| holds(name) || holds(value));
+        holds(&self.hostname)
+            || holds(&self.host_id.to_string())
+            || self.report.as_ref().is_some_and(|report| {
+                holds(&report.version.to_string())
+                    || holds(report.edition.as_str())
+                    || label(&report.node_labels)
+                    || label(&report.instance_labels)
+            })
+    }
+
+    /// Whether each of these labels is one of the host's or of the agent's.
+    pub fn has_labels(&self, wanted: &Labels) -> bool {
+        let Some(report) = &self.report else { return wanted.is_empty() };
+        wanted.iter().all(|(name, value)| {
+            report.instance_labels.get(name) == Some(value) || report.node_labels.get(name) == Some(value)
+        })
+    }
+}

@@ -1,0 +1,79 @@
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Edition, Version};
+
+/// What the host updater last did and would do: `versions/status.json`. The updater writes it, the agent
+/// carries it in its heartbeats, and each may be of another version than the other: fields that are not
+/// known are passed over.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpdaterStatus {
+    /// What is installed and active.
+    pub agent_version_installed: Option<Version>,
+    /// What the cluster wants.
+    pub agent_version_desired: Option<Version>,
+    /// What was active before.
+    pub agent_version_previous: Option<Version>,
+    /// The edition of what is active.
+    pub agent_edition_installed: Option<Edition>,
+    /// The edition that the cluster wants.
+    pub agent_edition_desired: Option<Edition>,
+    /// The edition of what was active before.
+    pub agent_edition_previous: Option<Edition>,
+    /// When the last update ended.
+    pub agent_update_time_last: Option<Timestamp>,
+    /// The seconds over which updates are spread.
+    pub agent_update_time_jitter: u32,
+    /// Whether the updater may act at all.
+    pub agent_updates_enabled: bool,
+    /// The version to stay on, whatever the cluster wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_version: Option<Version>,
+    /// Why the updater does not do what the cluster wants, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// The last attempt that was undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<UpdateFailure>,
+}
+
+impl UpdaterStatus {
+    /// What an updater has to say fits in this many bytes. Agents read no more, and servers take as much:
+    /// with less there, a wordy updater would cut its agent off.
+    pub const MAX_BYTES: usize = 64 * 1024;
+}
+
+/// An update that was tried and rolled back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateFailure {
+    /// The attempt, as the control plane counted it.
+    pub attempt: u64,
+    /// The version that was tried.
+    pub version: Version,
+    /// The step that failed.
+    pub step: String,
+    /// Why, in words.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_another_version_is_read() {
+        let text = r#"{
+            "agent_version_installed": "15.1.1", "agent_edition_installed": "enterprise",
+            "agent_update_time_last": "2020-12-10T16:00:00+00:00", "agent_update_time_jitter": 600,
+            "agent_updates_enabled": true, "something_new": [1, 2]
+        }"#;
+        let status: UpdaterStatus = serde_json::from_str(text).unwrap();
+        assert_eq!(status.agent_version_installed.as_ref().unwrap().to_string(), "15.1.1");
+        assert_eq!((status.agent_update_time_jitter, status.agent_updates_enabled), (600, true));
+        let again: UpdaterStatus = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+        assert_eq!(again, status);
+    }
+}
