@@ -1,8 +1,8 @@
 # Everything that a newcomer needs to run. The heavy suites are short in `make test` and whole here.
 
-# The real components that tests start: etcd and its client, openssl to check certificates, setpriv
+# The real components that tests start: etcd and its client, openssl and ssh-keygen to check certificates, setpriv
 # and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines.
-TEST_PACKAGES := etcd-server etcd-client openssl util-linux curl
+TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl
 
 .PHONY: test test-deps test-kills test-matrix lint bench
 
@@ -35,3 +35,4 @@ lint:
 bench:
 	cargo bench -p refit-backend --bench sqlite
 	cargo bench -p refit-migrations --bench latency
+	cargo bench -p refit --bench fleet

@@ -10,6 +10,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "refit/resources/v1/resources.proto",
         "refit/auth/v1/auth.proto",
         "refit/cluster/v1/cluster.proto",
+        "refit/agent/v1/agent.proto",
+        "refit/nodes/v1/nodes.proto",
+        "refit/rotation/v1/rotation.proto",
     ];
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;

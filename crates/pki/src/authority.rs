@@ -1,18 +1,28 @@
 use jiff::Timestamp;
 use rcgen::{BasicConstraints, DnType, IsCa, KeyUsagePurpose};
-use refit_backend::{Backend, Item, Key};
+use refit_backend::{Backend, Key};
+use uuid::Uuid;
 
 use crate::issue::{new_serial, sign_failed};
-use crate::record::{self, AuthorityKey, TLS_AUTHORITY_KEY};
+use crate::record::{self, AUTHORITY_KEY, AuthorityKey};
+use crate::ssh::SshAuthority;
 use crate::time::Validity;
-use crate::{CaPin, Certificate, ClusterName, Error, PrivateKey, Result, Trust};
+use crate::{
+    CaPin, Certificate, ClusterName, Phase, PrivateKey, Result, Rotation, RotationError, RotationMode, Trust,
+};
 
-/// The cluster's certificate authority for TLS: whoever it signs a certificate for may speak.
+/// The cluster's certificate authority, for TLS and SSH: whoever it signs a certificate for may speak.
+///
+/// Its keys are replaced by a rotation, phase by phase. Both sets of keys are trusted until it is over;
+/// which of them signs is different for clients and for servers, so that nobody meets a certificate
+/// before having heard of its authority.
 #[derive(Debug, Clone)]
 pub struct Authority {
     cluster: ClusterName,
-    signing: AuthorityKey,
-    also_trusted: Vec<AuthorityKey>,
+    current: AuthorityKey,
+    /// What the rotation leads to.
+    new: Option<AuthorityKey>,
+    rotation: Option<Rotation>,
 }
 
 impl Authority {
@@ -22,21 +32,18 @@ impl Authority {
     /// asked for may not be the one in use: a caller to whom that matters compares it with
     /// [`Authority::cluster`].
     pub async fn load_or_create(backend: &dyn Backend, cluster: ClusterName, now: Timestamp) -> Result<Self> {
-        let key = Key::new(TLS_AUTHORITY_KEY)?;
-        if let Some(item) = backend.get(&key).await? {
-            return stored(&item);
+        if let Some(stored) = Self::load(backend).await? {
+            return Ok(stored.into_authority());
         }
+        let key = Key::new(AUTHORITY_KEY)?;
         let created = Self::create(cluster, now)?;
-        let signing = std::slice::from_ref(&created.signing);
-        let encoded =
-            record::encode(&created.cluster, signing).map_err(|_| Error::Crypto("storing a key"))?;
-        match backend.create(&key, encoded.into()).await {
+        match backend.create(&key, record::encode(&created)?.into()).await {
             Ok(_) => {
                 tracing::info!(cluster = %created.cluster, ca_pin = %created.pin(), "created the certificate authority");
                 Ok(created)
             }
-            Err(refit_backend::Error::AlreadyExists { .. }) => match backend.get(&key).await? {
-                Some(item) => stored(&item),
+            Err(refit_backend::Error::AlreadyExists { .. }) => match Self::load(backend).await? {
+                Some(stored) => Ok(stored.into_authority()),
                 None => Err(refit_backend::Error::NotFound { key }.into()),
             },
             Err(error) => Err(error.into()),
@@ -45,26 +52,49 @@ impl Authority {
 
     /// A new authority that is stored nowhere.
     pub(crate) fn create(cluster: ClusterName, now: Timestamp) -> Result<Self> {
-        let key = PrivateKey::generate()?;
-        let mut params = rcgen::CertificateParams::default();
-        Validity::of_authority(now)?.apply(&mut params)?;
-        params.serial_number = Some(new_serial()?);
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, cluster.as_str());
-        params.distinguished_name.push(DnType::CommonName, format!("{cluster} Refit CA"));
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let signed = params.self_signed(key.pair()).map_err(sign_failed)?;
-        let certificate = Certificate::from_der(signed.der())?;
-        Ok(Self::from_parts(cluster, AuthorityKey { certificate, key }, Vec::new()))
+        let key = create_key(&cluster, now)?;
+        Ok(Self::from_parts(cluster, key, None, None))
     }
 
     pub(crate) fn from_parts(
         cluster: ClusterName,
-        signing: AuthorityKey,
-        also_trusted: Vec<AuthorityKey>,
+        current: AuthorityKey,
+        new: Option<AuthorityKey>,
+        rotation: Option<Rotation>,
     ) -> Self {
-        Self { cluster, signing, also_trusted }
+        Self { cluster, current, new, rotation }
+    }
+
+    /// The authority in another phase of its rotation; `mode` holds from then on. Nothing is stored yet.
+    ///
+    /// From `init` on there are new keys. In `standby` only one set of keys is left: the new one at the
+    /// end of a rotation, the old one behind a rollback.
+    pub fn advance(
+        &self,
+        to: Phase,
+        mode: RotationMode,
+        now: Timestamp,
+    ) -> std::result::Result<Self, RotationError> {
+        let from = self.phase();
+        let impossible = || RotationError::Impossible { from, to };
+        if !from.possible().contains(&to) {
+            return Err(impossible());
+        }
+        let rotation = match (to, &self.rotation) {
+            (Phase::Init, _) => {
+                let id = Uuid::new_v4().to_string();
+                Rotation { id, phase: to, mode, started_at: now, phase_since: now }
+            }
+            (_, Some(running)) => Rotation { phase: to, mode, phase_since: now, ..running.clone() },
+            (_, None) => return Err(impossible()),
+        };
+        let (current, new) = match (to, from, self.new.clone()) {
+            (Phase::Init, ..) => (self.current.clone(), Some(create_key(&self.cluster, now)?)),
+            (Phase::Standby, Phase::UpdateServers, Some(new)) => (new, None),
+            (Phase::Standby, ..) => (self.current.clone(), None),
+            (_, _, new) => (self.current.clone(), new),
+        };
+        Ok(Self::from_parts(self.cluster.clone(), current, new, Some(rotation)))
     }
 
     /// The cluster that this authority speaks for, which may not be the one asked for.
@@ -72,19 +102,40 @@ impl Authority {
         &self.cluster
     }
 
-    /// The certificate of the key that signs.
+    /// The rotation that runs, or the last one that did, if there ever was one.
+    pub fn rotation(&self) -> Option<&Rotation> {
+        self.rotation.as_ref()
+    }
+
+    /// How far the rotation has come.
+    pub fn phase(&self) -> Phase {
+        self.rotation.as_ref().map_or(Phase::Standby, |rotation| rotation.phase)
+    }
+
+    /// The certificate of the key that signs for agents and users.
     pub fn certificate(&self) -> &Certificate {
-        &self.signing.certificate
+        &self.signing().certificate
     }
 
-    /// Every certificate to trust, the one that signs first.
+    /// The certificate of the key that signs for servers, which follow the clients in a rotation.
+    pub fn server_certificate(&self) -> &Certificate {
+        &self.server_signing().certificate
+    }
+
+    /// Every certificate to trust, the one that signs for agents and users first.
     pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
-        std::iter::once(&self.signing).chain(&self.also_trusted).map(|key| &key.certificate)
+        self.trusted().map(|key| &key.certificate)
     }
 
-    /// What newcomers are given to recognise this cluster by.
+    /// Every SSH authority to trust, in the form of `authorized_keys` and the order of
+    /// [`Authority::certificates`].
+    pub fn ssh_authorities(&self) -> impl Iterator<Item = String> {
+        self.trusted().map(|key| key.ssh.to_authorized_key())
+    }
+
+    /// What newcomers are given to recognise this cluster's servers by.
     pub fn pin(&self) -> CaPin {
-        CaPin::of(self.certificate())
+        CaPin::of(self.server_certificate())
     }
 
     /// What a server needs to tell who calls.
@@ -93,10 +144,39 @@ impl Authority {
     }
 
     pub(crate) fn signing(&self) -> &AuthorityKey {
-        &self.signing
+        self.new.as_ref().filter(|_| self.phase().updates_clients()).unwrap_or(&self.current)
+    }
+
+    pub(crate) fn server_signing(&self) -> &AuthorityKey {
+        self.new.as_ref().filter(|_| self.phase() == Phase::UpdateServers).unwrap_or(&self.current)
+    }
+
+    /// All keys, the new ones last.
+    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = &AuthorityKey> {
+        std::iter::once(&self.current).chain(&self.new)
+    }
+
+    fn trusted(&self) -> impl Iterator<Item = &AuthorityKey> {
+        let mut keys: Vec<&AuthorityKey> = self.keys().collect();
+        if self.phase().updates_clients() {
+            keys.reverse();
+        }
+        keys.into_iter()
     }
 }
 
-fn stored(item: &Item) -> Result<Authority> {
-    record::decode(&item.value).map_err(|reason| Error::Record { key: item.key.clone(), reason })
+fn create_key(cluster: &ClusterName, now: Timestamp) -> Result<AuthorityKey> {
+    let key = PrivateKey::generate()?;
+    let mut params = rcgen::CertificateParams::default();
+    Validity::of_authority(now)?.apply(&mut params)?;
+    params.serial_number = Some(new_serial()?);
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, cluster.as_str());
+    params.distinguished_name.push(DnType::CommonName, format!("{cluster} Refit CA"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let signed = params.self_signed(key.pair()).map_err(sign_failed)?;
+    let certificate = Certificate::from_der(signed.der())?;
+    let ssh = SshAuthority::new(PrivateKey::generate_for_ssh()?)?;
+    Ok(AuthorityKey { certificate, key, ssh })
 }

@@ -124,12 +124,20 @@ impl Certificate {
         principal.or_else(|| self.issuer_organization.as_ref()?.parse().ok())
     }
 
+    /// Whether the key of `authority` signed it, whenever it is or was valid.
+    pub fn is_signed_by(&self, authority: &Self) -> bool {
+        let (Ok((_, parsed)), Ok((_, authority))) =
+            (X509Certificate::from_der(&self.der), X509Certificate::from_der(&authority.der))
+        else {
+            return false;
+        };
+        parsed.issuer().as_raw() == authority.subject().as_raw()
+            && parsed.verify_signature(Some(authority.public_key())).is_ok()
+    }
+
     /// Whether its own key signed it.
     pub(crate) fn is_self_signed(&self) -> bool {
-        let parsed = X509Certificate::from_der(&self.der);
-        parsed.is_ok_and(|(_, parsed)| {
-            parsed.issuer().as_raw() == parsed.subject().as_raw() && parsed.verify_signature(None).is_ok()
-        })
+        self.is_signed_by(self)
     }
 }
 

@@ -30,6 +30,9 @@ pub enum Error {
     /// Two halves that do not fit.
     #[error("the private key does not belong to the certificate; use the two that were made together")]
     KeyMismatch,
+    /// An SSH certificate that is none, or not one over the key that it came with.
+    #[error("the SSH certificate cannot be used: {0}")]
+    SshCertificate(&'static str),
     /// A certificate was asked for that would live too short or too long.
     #[error("a certificate cannot last {}: {}", in_words(.asked), bounds(.min, .max))]
     Ttl {
@@ -62,12 +65,18 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody else was faster: what was to be stored follows from something that is no longer so.
+    #[error("another server has changed the certificate authority in the meantime: load it again")]
+    Conflict,
     /// The store did not do as asked.
-    #[error("the certificate authority cannot be loaded: {0}")]
+    #[error("the certificate authority cannot be loaded or stored: {0}")]
     Store(#[from] refit_backend::Error),
     /// Text that is not an identity.
     #[error("the identity cannot be used: {0}")]
     Identity(String),
+    /// Text that does not say how far an agent has followed a rotation.
+    #[error("the state of the rotation cannot be used: {0}")]
+    State(String),
     /// A file that is not an identity.
     #[error("the identity in {} cannot be used: {reason}", .path.display())]
     IdentityFile {

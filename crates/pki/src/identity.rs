@@ -3,7 +3,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{Certificate, ClusterName, Error, Principal, PrivateKey, Result, files, json};
+use crate::{
+    Certificate, ClusterName, Error, HostCertificates, Principal, PrivateKey, Result, files, json, ssh,
+};
 
 const KIND: &str = "identity";
 const VERSION: &str = "v2";
@@ -21,8 +23,8 @@ pub struct Identity {
     ssh: Ssh,
 }
 
-/// The SSH half, carried along unchanged.
-#[derive(Debug, Clone, Default)]
+/// The SSH half, which only hosts have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Ssh {
     certificate: String,
     authorities: Vec<String>,
@@ -72,6 +74,44 @@ impl Identity {
         Ok(Self { name: name.into(), principal, key, certificate, authorities, ssh: Ssh::default() })
     }
 
+    /// Joins what an agent made for one role and what the authority answered, if they belong together.
+    pub fn for_host(
+        name: impl Into<String>,
+        key: PrivateKey,
+        certificates: HostCertificates,
+        authorities: impl IntoIterator<Item = Certificate>,
+        ssh_authorities: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let identity = Self::new(name, key, certificates.tls, authorities)?;
+        if !matches!(identity.principal, Principal::Host { .. }) {
+            return Err(Error::Identity("it is not one of a host".into()));
+        }
+        let authorities: Vec<String> = ssh_authorities.into_iter().collect();
+        identity.with_ssh(Ssh { certificate: certificates.ssh, authorities })
+    }
+
+    /// The same identity by another name and with other authorities to know its cluster by.
+    pub fn with_authorities(
+        &self,
+        name: impl Into<String>,
+        authorities: impl IntoIterator<Item = Certificate>,
+        ssh_authorities: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let identity = Self::new(name, self.key.clone(), self.certificate.clone(), authorities)?;
+        let authorities: Vec<String> = ssh_authorities.into_iter().collect();
+        identity.with_ssh(Ssh { certificate: self.ssh.certificate.clone(), authorities })
+    }
+
+    fn with_ssh(self, ssh: Ssh) -> Result<Self> {
+        if matches!(self.principal, Principal::Host { .. }) {
+            ssh::check_certifies(&ssh.certificate, &self.key)?;
+            if ssh.authorities.is_empty() {
+                return Err(Error::Identity("it has no SSH authority to know its cluster by".into()));
+            }
+        }
+        Ok(Self { ssh, ..self })
+    }
+
     /// Reads the JSON form. No message repeats any of it but names.
     pub fn from_json(text: &[u8]) -> Result<Self> {
         let document = json::parse(text).map_err(Error::Identity)?;
@@ -86,8 +126,7 @@ impl Identity {
             certificate: field("spec.ssh_cert")?.into(),
             authorities: fields("spec.ssh_ca_certs")?.into_iter().map(Into::into).collect(),
         };
-        let identity = Self::new(field("metadata.name")?, key, certificate, authorities)?;
-        Ok(Self { ssh, ..identity })
+        Self::new(field("metadata.name")?, key, certificate, authorities)?.with_ssh(ssh)
     }
 
     /// The JSON form, private key included: for a place that only its holder can read.
@@ -153,6 +192,16 @@ impl Identity {
     /// The authorities it knows its cluster by.
     pub fn authorities(&self) -> &[Certificate] {
         &self.authorities
+    }
+
+    /// Its SSH host certificate as one line of OpenSSH's form; users and servers have none.
+    pub fn ssh_certificate(&self) -> Option<&str> {
+        Some(self.ssh.certificate.as_str()).filter(|certificate| !certificate.is_empty())
+    }
+
+    /// The SSH authorities it knows its cluster by, in the form of `authorized_keys`.
+    pub fn ssh_authorities(&self) -> &[String] {
+        &self.ssh.authorities
     }
 
     /// Its private key.

@@ -5,8 +5,11 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose,
     SanType, SerialNumber,
 };
+use refit_types::{AgentRole, HostId};
 use rustls::pki_types::ServerName;
 
+use crate::record::AuthorityKey;
+use crate::ssh::HostCertificate;
 use crate::time::Validity;
 use crate::{Authority, Certificate, Error, Principal, Result, Roles, ServerId, SigningRequest, UserName};
 
@@ -19,6 +22,20 @@ pub const MIN_TTL: Duration = Duration::from_secs(60);
 
 /// The longest life of a user's certificate, as nothing but its end takes it back.
 pub const MAX_USER_TTL: Duration = Duration::from_secs(90 * 86_400);
+
+/// How long a host's certificates live, and the longest they may. Agents renew at half of it, so a host
+/// can be off for a fortnight of holidays and still come back by itself; one that is off for longer joins
+/// again.
+pub const HOST_TTL: Duration = Duration::from_secs(30 * 86_400);
+
+/// What the authority signs for one role of an agent, both over the same key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCertificates {
+    /// The client certificate by which it speaks to the control plane.
+    pub tls: Certificate,
+    /// OpenSSH's host certificate, as one line.
+    pub ssh: String,
+}
 
 impl Authority {
     /// Signs a client certificate for a user. Of the request only the public key is used.
@@ -37,7 +54,7 @@ impl Authority {
         }
         let principal =
             Principal::User { cluster: self.cluster().clone(), name: name.clone(), roles: roles.clone() };
-        self.sign(request, &principal, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
+        self.sign(self.signing(), request, &principal, Vec::new(), ttl, now)
     }
 
     /// Signs a server certificate for a server of the control plane, reachable at `names` and known to
@@ -61,19 +78,49 @@ impl Authority {
             }
         }
         let principal = Principal::Server { cluster: self.cluster().clone(), id: id.clone() };
-        self.sign(request, &principal, addresses, ExtendedKeyUsagePurpose::ServerAuth, ttl, now)
+        let by = self.server_signing();
+        self.sign(by, request, &principal, addresses, ttl, now)
+    }
+
+    /// Signs what an agent needs for one role: a client certificate for TLS and a host certificate for
+    /// SSH, valid for the same time. Of the request only the public key is used.
+    pub fn issue_host(
+        &self,
+        request: &SigningRequest,
+        id: HostId,
+        role: AgentRole,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<HostCertificates> {
+        if !(MIN_TTL..=HOST_TTL).contains(&ttl) {
+            return Err(Error::Ttl { asked: ttl, min: MIN_TTL, max: Some(HOST_TTL) });
+        }
+        let cluster = self.cluster().clone();
+        let name = format!("{id}.{cluster}");
+        let principal = Principal::Host { cluster, id, role };
+        let by = self.signing();
+        let tls = self.sign(by, request, &principal, Vec::new(), ttl, now)?;
+        let certificate = HostCertificate {
+            public_key: request.public_key(),
+            key_id: format!("{name}:{role}"),
+            principals: &[id.to_string(), name],
+            not_before: tls.not_before(),
+            not_after: tls.not_after(),
+        };
+        let ssh = by.ssh.sign(&certificate)?;
+        Ok(HostCertificates { tls, ssh })
     }
 
     fn sign(
         &self,
+        by: &AuthorityKey,
         request: &SigningRequest,
         principal: &Principal,
         addresses: Vec<SanType>,
-        purpose: ExtendedKeyUsagePurpose,
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Certificate> {
-        let end = self.certificate().not_after();
+        let end = by.certificate.not_after();
         if end <= now {
             return Err(Error::AuthorityExpired { cluster: self.cluster().clone(), at: end });
         }
@@ -89,19 +136,19 @@ impl Authority {
         }
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = vec![match principal {
+            Principal::Server { .. } => ExtendedKeyUsagePurpose::ServerAuth,
+            Principal::User { .. } | Principal::Host { .. } => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
         params.use_authority_key_identifier_extension = true;
-        self.sign_params(&params, request)
+        by.sign(&params, request)
     }
+}
 
-    pub(crate) fn sign_params(
-        &self,
-        params: &CertificateParams,
-        request: &SigningRequest,
-    ) -> Result<Certificate> {
-        let signing = self.signing();
+impl AuthorityKey {
+    pub(crate) fn sign(&self, params: &CertificateParams, request: &SigningRequest) -> Result<Certificate> {
         let issuer =
-            Issuer::from_ca_cert_der(signing.certificate.der(), signing.key.pair()).map_err(sign_failed)?;
+            Issuer::from_ca_cert_der(self.certificate.der(), self.key.pair()).map_err(sign_failed)?;
         let signed = params.signed_by(request.public_key(), &issuer).map_err(sign_failed)?;
         Certificate::from_der(signed.der())
     }
@@ -121,10 +168,15 @@ fn address(name: &ServerName<'_>) -> Result<SanType> {
 
 /// 128 random bits, so that no two certificates share a number and none can be foreseen.
 pub(crate) fn new_serial() -> Result<SerialNumber> {
-    let mut bytes = [0; 16];
+    Ok(SerialNumber::from_slice(&random_bytes::<16>()?))
+}
+
+/// Bytes that nobody can foresee.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
     random.fill(&mut bytes).map_err(|_| Error::Crypto("making a random number"))?;
-    Ok(SerialNumber::from_slice(&bytes))
+    Ok(bytes)
 }
 
 pub(crate) fn sign_failed(_: rcgen::Error) -> Error {

@@ -18,6 +18,12 @@ impl PrivateKey {
         pair.map(|pair| Self(Arc::new(pair))).map_err(|_| Error::Crypto("making a key"))
     }
 
+    /// Makes a new Ed25519 key, the kind that every version of OpenSSH in use takes for an authority.
+    pub(crate) fn generate_for_ssh() -> Result<Self> {
+        let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519);
+        pair.map(|pair| Self(Arc::new(pair))).map_err(|_| Error::Crypto("making a key"))
+    }
+
     /// Reads one key; what was wrong with other text is not told, as it may be half a key.
     pub fn from_pem(pem: &str) -> Result<Self> {
         let mut keys = PrivateKeyDer::pem_slice_iter(pem.as_bytes());

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use refit_types::{AgentRole, HostId};
+
 use crate::names::quoted;
 use crate::{ClusterName, NameError, Role, Roles, ServerId, SystemRole, UserName};
 
@@ -8,7 +10,8 @@ const SCHEME: &str = "refit://";
 /// Who a certificate speaks for.
 ///
 /// In a certificate this is a set of names: `refit://<cluster>/user/<name>` with one
-/// `refit://<cluster>/role/<role>` for each role, or `refit://<cluster>/server/<id>`.
+/// `refit://<cluster>/role/<role>` for each role, or `refit://<cluster>/server/<id>`, or
+/// `refit://<cluster>/host/<uuid>` with one `refit://<cluster>/agent-role/<role>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Principal {
@@ -27,6 +30,15 @@ pub enum Principal {
         cluster: ClusterName,
         /// Which one.
         id: ServerId,
+    },
+    /// An agent, in one of its roles: it has an identity for each.
+    Host {
+        /// The cluster that vouches for it.
+        cluster: ClusterName,
+        /// The host that it runs on.
+        id: HostId,
+        /// What it does there.
+        role: AgentRole,
     },
 }
 
@@ -52,11 +64,14 @@ pub enum PrincipalError {
     /// A user without roles.
     #[error("it names a user without a role")]
     NoRole,
-    /// A server with a user's roles.
-    #[error("it gives a user's role to a server")]
-    RoleOfServer,
-    /// No user and no server.
-    #[error("it names neither a user nor a server")]
+    /// A host that is not said to do anything.
+    #[error("it names a host without the role of its agent")]
+    NoAgentRole,
+    /// A user's role for a machine, or an agent's for something that is no host.
+    #[error("it gives a role to a holder of another kind")]
+    RoleOfAnother,
+    /// No user, no server and no host.
+    #[error("it names neither a user nor a server nor a host")]
     Nobody,
 }
 
@@ -64,15 +79,16 @@ impl Principal {
     /// The cluster that vouches for this principal.
     pub fn cluster(&self) -> &ClusterName {
         match self {
-            Self::User { cluster, .. } | Self::Server { cluster, .. } => cluster,
+            Self::User { cluster, .. } | Self::Server { cluster, .. } | Self::Host { cluster, .. } => cluster,
         }
     }
 
-    /// The name of the user or the id of the server.
-    pub fn name(&self) -> &str {
+    /// The name of the user, or the id of the server or host.
+    pub fn name(&self) -> String {
         match self {
-            Self::User { name, .. } => name.as_str(),
-            Self::Server { id, .. } => id.as_str(),
+            Self::User { name, .. } => name.to_string(),
+            Self::Server { id, .. } => id.to_string(),
+            Self::Host { id, .. } => id.to_string(),
         }
     }
 
@@ -81,6 +97,7 @@ impl Principal {
         match self {
             Self::User { .. } => None,
             Self::Server { .. } => Some(SystemRole::Server),
+            Self::Host { .. } => Some(SystemRole::Host),
         }
     }
 
@@ -93,6 +110,9 @@ impl Principal {
                 std::iter::once(user).chain(roles).collect()
             }
             Self::Server { cluster, id } => vec![format!("{SCHEME}{cluster}/server/{id}")],
+            Self::Host { cluster, id, role } => {
+                vec![format!("{SCHEME}{cluster}/host/{id}"), format!("{SCHEME}{cluster}/agent-role/{role}")]
+            }
         }
     }
 
@@ -111,7 +131,9 @@ struct Found {
     cluster: Option<ClusterName>,
     user: Option<UserName>,
     server: Option<ServerId>,
+    host: Option<HostId>,
     roles: Vec<Role>,
+    agent_role: Option<AgentRole>,
 }
 
 impl Found {
@@ -124,7 +146,9 @@ impl Found {
         match kind {
             "user" => only(&mut self.user, value.parse()?),
             "server" => only(&mut self.server, value.parse()?),
+            "host" => only(&mut self.host, host_id(value)?),
             "role" => self.role(value.parse()?),
+            "agent-role" => only(&mut self.agent_role, agent_role(value)?),
             _ => Err(unexpected()),
         }
     }
@@ -149,17 +173,40 @@ impl Found {
 
     fn principal(self) -> Result<Principal, PrincipalError> {
         let cluster = self.cluster.ok_or(PrincipalError::Nobody)?;
-        match (self.user, self.server) {
-            (Some(_), Some(_)) => Err(PrincipalError::TwoHolders),
-            (Some(name), None) => {
+        let no_roles = self.roles.is_empty();
+        match (self.user, self.server, self.host, self.agent_role) {
+            (Some(name), None, None, None) => {
                 let roles = Roles::new(self.roles).map_err(|_| PrincipalError::NoRole)?;
                 Ok(Principal::User { cluster, name, roles })
             }
-            (None, Some(_)) if !self.roles.is_empty() => Err(PrincipalError::RoleOfServer),
-            (None, Some(id)) => Ok(Principal::Server { cluster, id }),
-            (None, None) => Err(PrincipalError::Nobody),
+            (None, Some(id), None, None) if no_roles => Ok(Principal::Server { cluster, id }),
+            (None, None, Some(id), Some(role)) if no_roles => Ok(Principal::Host { cluster, id, role }),
+            (None, None, Some(_), None) if no_roles => Err(PrincipalError::NoAgentRole),
+            (None, None, None, _) => Err(PrincipalError::Nobody),
+            (Some(_), None, None, _) | (None, Some(_), None, _) | (None, None, Some(_), _) => {
+                Err(PrincipalError::RoleOfAnother)
+            }
+            _ => Err(PrincipalError::TwoHolders),
         }
     }
+}
+
+/// One host has one spelling, so that names can be compared as text.
+fn host_id(value: &str) -> Result<HostId, NameError> {
+    let id = value.parse::<HostId>().ok().filter(|id| id.to_string() == value);
+    id.ok_or_else(|| NameError {
+        given: value.into(),
+        what: "host UUID",
+        expected: "five groups of lower-case hex digits with \"-\" between them".into(),
+    })
+}
+
+fn agent_role(value: &str) -> Result<AgentRole, NameError> {
+    value.parse().map_err(|_| NameError {
+        given: value.into(),
+        what: "role of an agent",
+        expected: AgentRole::ALL.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", "),
+    })
 }
 
 fn only<T>(slot: &mut Option<T>, value: T) -> Result<(), PrincipalError> {
@@ -174,6 +221,7 @@ impl fmt::Display for Principal {
         match self {
             Self::User { cluster, name, roles } => write!(f, "user {name} ({roles}) of cluster {cluster}"),
             Self::Server { cluster, id } => write!(f, "server {id} of cluster {cluster}"),
+            Self::Host { cluster, id, role } => write!(f, "host {id} ({role}) of cluster {cluster}"),
         }
     }
 }
@@ -183,6 +231,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const HOST: &str = "refit://c/host/6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55";
 
     #[test]
     fn anything_unexpected_is_an_error() {
@@ -196,7 +246,7 @@ mod tests {
             (&["refit://c/user/a", "refit://c/user/a", "refit://c/role/admin"], |e| *e == E::TwoHolders),
             (&["refit://c/server/a", "refit://c/server/b"], |e| *e == E::TwoHolders),
             (&["refit://c/user/a", "refit://c/server/b", "refit://c/role/admin"], |e| *e == E::TwoHolders),
-            (&["refit://c/server/b", "refit://c/role/admin"], |e| *e == E::RoleOfServer),
+            (&["refit://c/server/b", "refit://c/role/admin"], |e| *e == E::RoleOfAnother),
             (&["refit://c/user/a", "refit://d/role/admin"], |e| matches!(e, E::TwoClusters(..))),
             (&["refit://c/user/a", "refit://c/role/root"], |e| matches!(e, E::Name(_))),
             (&["refit://c/user/a", "refit://c/role/server"], |e| matches!(e, E::Name(_))),
@@ -206,7 +256,21 @@ mod tests {
             (&["refit://c/user/a", "refit://c/role/admin", "https://example.com"], |e| {
                 matches!(e, E::Unexpected(_))
             }),
-            (&["refit://c/host/a"], |e| matches!(e, E::Unexpected(_))),
+            (&["refit://c/host/a", "refit://c/agent-role/node"], |e| matches!(e, E::Name(_))),
+            (&["refit://c/host/6F1B0B5E-0c5a-4bbd-9d7e-2f1f0f6f3a55"], |e| matches!(e, E::Name(_))),
+            (&[HOST], |e| *e == E::NoAgentRole),
+            (&["refit://c/agent-role/node"], |e| *e == E::Nobody),
+            (&[HOST, "refit://c/agent-role/root"], |e| matches!(e, E::Name(_))),
+            (&[HOST, "refit://c/agent-role/node", "refit://c/agent-role/db"], |e| *e == E::TwoHolders),
+            (&[HOST, "refit://c/agent-role/node", "refit://c/role/admin"], |e| *e == E::RoleOfAnother),
+            (&[HOST, "refit://c/role/admin"], |e| *e == E::RoleOfAnother),
+            (&[HOST, "refit://c/server/a"], |e| *e == E::TwoHolders),
+            (&[HOST, "refit://c/agent-role/node", "refit://c/server/a"], |e| *e == E::TwoHolders),
+            (&["refit://c/server/a", "refit://c/agent-role/node"], |e| *e == E::RoleOfAnother),
+            (&["refit://c/user/a", "refit://c/role/admin", "refit://c/agent-role/node"], |e| {
+                *e == E::RoleOfAnother
+            }),
+            (&["refit://c/thing/a"], |e| matches!(e, E::Unexpected(_))),
             (&["refit://c/user/a/b"], |e| matches!(e, E::Unexpected(_))),
             (&["refit://c/user"], |e| matches!(e, E::Unexpected(_))),
             (&["REFIT://c/user/a"], |e| matches!(e, E::Unexpected(_))),
@@ -230,7 +294,13 @@ mod tests {
         });
         let server = (cluster(), "[a-z0-9][a-z0-9._-]{0,63}")
             .prop_map(|(cluster, id)| Principal::Server { cluster, id: id.parse().unwrap() });
-        prop_oneof![user, server]
+        let role = proptest::sample::select(AgentRole::ALL);
+        let host = (cluster(), any::<[u8; 16]>(), role).prop_map(|(cluster, id, role)| Principal::Host {
+            cluster,
+            id: HostId::new(uuid::Uuid::from_bytes(id)),
+            role,
+        });
+        prop_oneof![user, server, host]
     }
 
     proptest! {
@@ -251,7 +321,7 @@ mod tests {
 
         #[test]
         fn what_reads_is_what_was_written(uris in proptest::collection::vec(
-            "(refit://(c|d)/(user|role|server|x)/(a|admin|viewer|B|)(/|))|.{0,20}", 0..4,
+            "(refit://(c|d)/(user|role|server|host|agent-role|x)/(a|admin|viewer|node|[0-9aA]{8}-0c5a-4bbd-9d7e-2f1f0f6f3a55|B|)(/|))|.{0,20}", 0..4,
         )) {
             if let Ok(principal) = Principal::from_uris(uris.iter().map(String::as_str)) {
                 let (mut written, mut read) = (principal.uris(), uris);

@@ -42,16 +42,19 @@ impl Role {
 pub enum SystemRole {
     /// A server of the control plane.
     Server,
+    /// A host that an agent runs on.
+    Host,
 }
 
 impl SystemRole {
     /// Every system role.
-    pub const ALL: [Self; 1] = [Self::Server];
+    pub const ALL: [Self; 2] = [Self::Server, Self::Host];
 
     /// The role as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
+            Self::Host => "host",
         }
     }
 }
@@ -62,7 +65,7 @@ macro_rules! words {
             type Err = NameError;
 
             fn from_str(given: &str) -> Result<Self, NameError> {
-                Self::ALL.into_iter().find(|role| role.as_str() == given).ok_or_else(|| NameError {
+                Self::ALL.into_iter().find(|word| word.as_str() == given).ok_or_else(|| NameError {
                     given: given.into(),
                     what: $what,
                     expected: listed(Self::ALL.map(Self::as_str).as_slice()),
@@ -85,17 +88,20 @@ macro_rules! words {
         }
 
         impl From<$name> for String {
-            fn from(role: $name) -> String {
-                role.as_str().into()
+            fn from(word: $name) -> String {
+                word.as_str().into()
             }
         }
     };
 }
 
+pub(crate) use words;
+
 words!(Role, "role");
 words!(SystemRole, "system role");
 
-fn listed(words: &[&str]) -> String {
+/// Words as in "a, b or c".
+pub(crate) fn listed(words: &[&str]) -> String {
     match words {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         words => words.join(""),
@@ -189,7 +195,7 @@ mod tests {
         );
         assert_eq!(
             "node".parse::<SystemRole>().unwrap_err().to_string(),
-            "\"node\" is not a system role: expected server"
+            "\"node\" is not a system role: expected server or host"
         );
         assert!("server".parse::<Role>().is_err(), "no user can be a server");
     }

@@ -48,7 +48,7 @@ fn certified(
     if !key.belongs_to(certificate) {
         return Err(Error::KeyMismatch);
     }
-    let chain = vec![certificate.der().clone(), authority.certificate().der().clone()];
+    let chain = vec![certificate.der().clone(), authority.server_certificate().der().clone()];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     Ok(Arc::new(CertifiedKey::from_der(chain, key.der(), &provider)?))
 }

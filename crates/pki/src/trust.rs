@@ -47,7 +47,7 @@ pub enum AuthError {
     /// It says that this cluster signed it, which is not so.
     #[error(
         "the certificate says that it is of cluster {cluster}, but the authority of {cluster} did not sign it: \
-         it was altered, or is of an earlier cluster of the same name; sign in again"
+         it was altered, or is of an authority that has been replaced; sign in again"
     )]
     NotSigned {
         /// The cluster that was called.

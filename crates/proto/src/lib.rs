@@ -46,5 +46,32 @@ pub mod cluster {
     }
 }
 
+/// What agents and the control plane say to each other.
+pub mod agent {
+    /// The first version of it.
+    #[allow(missing_docs, clippy::all)]
+    pub mod v1 {
+        tonic::include_proto!("refit.agent.v1");
+    }
+}
+
+/// The hosts of the fleet.
+pub mod nodes {
+    /// The first version of it.
+    #[allow(missing_docs, clippy::all)]
+    pub mod v1 {
+        tonic::include_proto!("refit.nodes.v1");
+    }
+}
+
+/// The replacement of the cluster's authorities.
+pub mod rotation {
+    /// The first version of it.
+    #[allow(missing_docs, clippy::all)]
+    pub mod v1 {
+        tonic::include_proto!("refit.rotation.v1");
+    }
+}
+
 /// The compiled `.proto` files, for whoever needs to walk every method there is.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

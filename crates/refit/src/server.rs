@@ -19,7 +19,7 @@ use crate::output;
     refit server --backend etcd://10.0.0.1:2379,10.0.0.2:2379/refit"
 )]
 pub(crate) struct Args {
-    /// A YAML file with these settings (keys: data_dir, listen, diag_listen, backend, cluster_name, public_names)
+    /// A YAML file with these settings (keys: data_dir, listen, diag_listen, backend, cluster_name, public_names, static_tokens)
     #[arg(long, value_name = "FILE", env = "REFIT_CONFIG")]
     config: Option<PathBuf>,
     /// Where everything of this server is kept [default: /var/lib/refit, or ~/.local/share/refit for a user]
@@ -53,6 +53,7 @@ impl Args {
             backend: self.backend,
             cluster_name: self.cluster_name,
             public_names: self.public_names,
+            static_tokens: None,
         };
         nearer.over(file.unwrap_or_default()).check(&default_data_dir()).map_err(Failure::usage)
     }
@@ -100,7 +101,8 @@ fn greeting(server: &Server, ctl: &str) -> String {
     format!("Refit {VERSION} is serving.\n\n{facts}\n\nTry next:\n  {ctl} status\n")
 }
 
-fn log_to_stderr() -> Result<(), Failure> {
+/// Logs go to standard error, as `REFIT_LOG` says.
+pub(crate) fn log_to_stderr() -> Result<(), Failure> {
     let filter = match std::env::var("REFIT_LOG") {
         Ok(text) => EnvFilter::try_new(&text)
             .map_err(|error| Failure::usage(format!("REFIT_LOG: {text:?} is not a log filter: {error}")))?,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use refit_pki::{AuthError, Principal, Role};
-use refit_types::Kind;
+use refit_types::{AgentRole, HostId, Kind};
 use tonic::Status;
 
 use crate::connection::Peer;
@@ -9,6 +9,10 @@ use crate::connection::Peer;
 /// Who may call a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
+    /// Whoever can reach the port: what they bring along is the proof.
+    Anyone,
+    /// Hosts of the fleet, each for itself.
+    Hosts,
     /// Users that have one of these roles.
     Users(&'static [Role]),
 }
@@ -38,6 +42,18 @@ const fn on(kind: Kind, method: &'static str, rule: Rule) -> Row {
 
 /// The table. A method that is not in it is refused to everyone.
 pub const ROWS: &[Row] = &[
+    row("/refit.agent.v1.JoinService/Join", Rule::Anyone),
+    row("/refit.agent.v1.AgentService/Renew", Rule::Hosts),
+    row("/refit.agent.v1.AgentService/GetAuthorities", Rule::Hosts),
+    row("/refit.agent.v1.AgentService/Heartbeat", Rule::Hosts),
+    row("/refit.nodes.v1.NodeService/CreateToken", ADMIN),
+    row("/refit.nodes.v1.NodeService/ListTokens", ADMIN),
+    row("/refit.nodes.v1.NodeService/DeleteToken", ADMIN),
+    row("/refit.nodes.v1.NodeService/ListNodes", EVERY_ROLE),
+    row("/refit.nodes.v1.NodeService/DeleteNode", ADMIN),
+    row("/refit.rotation.v1.RotationService/GetRotation", EVERY_ROLE),
+    row("/refit.rotation.v1.RotationService/SetPhase", ADMIN),
+    row("/refit.rotation.v1.RotationService/StartAutomatic", ADMIN),
     row("/refit.cluster.v1.ClusterService/GetStatus", EVERY_ROLE),
     row("/refit.auth.v1.AuthService/SignUser", ADMIN),
     row("/refit.migrations.v1.MigrationService/ListMigrations", EVERY_ROLE),
@@ -53,6 +69,7 @@ pub const ROWS: &[Row] = &[
 impl Rule {
     fn allows(self, principal: &Principal) -> bool {
         match (self, principal) {
+            (Self::Anyone, _) | (Self::Hosts, Principal::Host { .. }) => true,
             (Self::Users(allowed), Principal::User { roles, .. }) => {
                 allowed.iter().any(|role| roles.contains(*role))
             }
@@ -64,7 +81,8 @@ impl Rule {
 /// Who makes a call, once that was found good.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    pub(crate) principal: Principal,
+    /// Whom the certificate speaks for; nobody is needed where anyone may call.
+    principal: Option<Principal>,
     pub(crate) peer: Arc<Peer>,
     method: &'static str,
 }
@@ -77,22 +95,47 @@ impl Caller {
         principal: impl FnOnce() -> Result<Principal, AuthError>,
     ) -> Result<Self, Status> {
         let rows = || ROWS.iter().filter(|row| row.method == path);
-        let Some(Row { method, .. }) = rows().next() else {
+        let Some(Row { method, rule, .. }) = rows().next() else {
             return Err(Status::unimplemented(format!("there is no method {path}")));
         };
-        let principal = principal().map_err(|error| Status::unauthenticated(error.to_string()))?;
-        if !rows().any(|row| row.rule.allows(&principal)) {
-            return Err(denied(&principal, method, None));
+        let principal = match (principal(), rule) {
+            (Ok(principal), _) => Some(principal),
+            (Err(_), Rule::Anyone) => None,
+            (Err(error), _) => return Err(Status::unauthenticated(error.to_string())),
+        };
+        if let Some(principal) = &principal
+            && !rows().any(|row| row.rule.allows(principal))
+        {
+            return Err(denied(principal, method, None));
         }
         Ok(Self { principal, peer: peer.clone(), method })
+    }
+
+    /// Whom the caller's certificate speaks for, if it has one that is good.
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        self.principal.as_ref()
+    }
+
+    /// The caller's name, for the log.
+    pub(crate) fn name(&self) -> String {
+        self.principal.as_ref().map_or_else(|| "nobody".into(), Principal::name)
+    }
+
+    /// The host that calls, with the role of the identity that it shows.
+    pub(crate) fn host(&self) -> Result<(HostId, AgentRole), Status> {
+        match &self.principal {
+            Some(Principal::Host { id, role, .. }) => Ok((*id, *role)),
+            _ => Err(Status::permission_denied("only hosts may call this")),
+        }
     }
 
     /// Refuses kinds of resources on which the caller may not use the method.
     pub(crate) fn require(&self, kind: Kind) -> Result<(), Status> {
         let row = ROWS.iter().find(|row| row.method == self.method && row.kind == Some(kind));
-        match row {
-            Some(row) if row.rule.allows(&self.principal) => Ok(()),
-            _ => Err(denied(&self.principal, self.method, Some(kind))),
+        match (row, &self.principal) {
+            (Some(row), Some(principal)) if row.rule.allows(principal) => Ok(()),
+            (_, Some(principal)) => Err(denied(principal, self.method, Some(kind))),
+            (_, None) => Err(Status::unauthenticated("sign in first")),
         }
     }
 }

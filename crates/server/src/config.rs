@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use refit_backend::{Error as StoreError, EtcdAddress};
-use refit_pki::ClusterName;
+use refit_pki::{ClusterName, StaticToken};
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
@@ -11,6 +11,9 @@ use serde::Deserialize;
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 3080);
 /// Health and metrics, for this host only.
 const DEFAULT_DIAG_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3081);
+
+/// Shorter ones are no secrets.
+const SHORTEST_STATIC_TOKEN: usize = 16;
 
 /// What may be set, in one place of several: the file, the environment, the command line. All optional;
 /// [`Settings::over`] lays one over another.
@@ -29,6 +32,8 @@ pub struct Settings {
     pub cluster_name: Option<String>,
     /// Further host names and addresses under which clients reach this server.
     pub public_names: Option<Vec<String>>,
+    /// Tokens that let hosts join for as long as they stand here.
+    pub static_tokens: Option<Vec<StaticToken>>,
 }
 
 /// How a server runs, checked.
@@ -46,6 +51,8 @@ pub struct Config {
     pub cluster_name: Option<ClusterName>,
     /// Further names under which clients reach this server.
     pub public_names: Vec<ServerName<'static>>,
+    /// Tokens that let hosts join for as long as they are configured.
+    pub static_tokens: Vec<StaticToken>,
 }
 
 /// Which store a server uses.
@@ -116,6 +123,7 @@ impl Settings {
             backend: self.backend.or(lower.backend),
             cluster_name: self.cluster_name.or(lower.cluster_name),
             public_names: self.public_names.or(lower.public_names),
+            static_tokens: self.static_tokens.or(lower.static_tokens),
         }
     }
 
@@ -139,7 +147,12 @@ impl Settings {
                 })
             })
             .collect::<Result<_, _>>()?;
-        Ok(Config { data_dir, listen, diag_listen, store, cluster_name, public_names })
+        let static_tokens = self.static_tokens.unwrap_or_default();
+        if static_tokens.iter().any(|token| token.token.len() < SHORTEST_STATIC_TOKEN) {
+            let problem = format!("a token of fewer than {SHORTEST_STATIC_TOKEN} characters can be guessed");
+            return Err(ConfigError::Setting { setting: "static_tokens", problem });
+        }
+        Ok(Config { data_dir, listen, diag_listen, store, cluster_name, public_names, static_tokens })
     }
 }
 

@@ -5,11 +5,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, header};
 use jiff::Timestamp;
-use refit_pki::Trust;
 use tonic::Code;
 use tower::ServiceExt;
 
 use crate::access::{Caller, ROWS};
+use crate::authorities::Authorities;
 use crate::connection::Peer;
 use crate::metrics::Metrics;
 
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 pub(crate) struct Dispatch {
     pub(crate) grpc: Router,
     pub(crate) public: Router,
-    pub(crate) trust: Arc<Trust>,
+    pub(crate) authorities: Arc<Authorities>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) now: fn() -> Timestamp,
 }
@@ -35,7 +35,7 @@ impl Dispatch {
     }
 
     async fn answer_grpc(&self, peer: &Arc<Peer>, path: &str, mut request: Request<Body>) -> Response<Body> {
-        let principal = || peer.principal(&self.trust, (self.now)());
+        let principal = || peer.principal(&self.authorities.current().trust, (self.now)());
         match Caller::authorize(path, peer, principal) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);

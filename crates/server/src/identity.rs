@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use refit_pki::{
-    Authority, Certificate, Identity, MAX_USER_TTL, PrivateKey, Result, Role, Roles, ServerCertificate,
-    ServerId, SigningRequest, UserName,
+    Certificate, Identity, MAX_USER_TTL, PrivateKey, Result, Role, Roles, ServerCertificate, ServerId,
+    SigningRequest, UserName,
 };
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
+
+use crate::authorities::Authorities;
 
 /// A server's certificate is made anew long before it ends, so this is only how long a copy of a
 /// stolen one would be of use.
@@ -21,41 +23,46 @@ const ADMIN: &str = "admin";
 /// What this server signs for itself: the certificate that it shows, and the administrator's identity
 /// on this host.
 pub(crate) struct OwnIdentities {
-    authority: Arc<Authority>,
+    authorities: Arc<Authorities>,
     id: ServerId,
     names: Vec<ServerName<'static>>,
     data_dir: DataDir,
     now: fn() -> Timestamp,
     key: PrivateKey,
-    ends: Timestamp,
+    certificate: Certificate,
+    signer: Certificate,
     pub(crate) shown: Arc<ServerCertificate>,
 }
 
 impl OwnIdentities {
     /// Makes what is missing and keeps what is still good.
     pub(crate) fn prepare(
-        authority: Arc<Authority>,
+        authorities: Arc<Authorities>,
         id: ServerId,
         names: Vec<ServerName<'static>>,
         data_dir: DataDir,
         now: fn() -> Timestamp,
     ) -> Result<Self> {
         let key = PrivateKey::generate()?;
+        let current = authorities.current();
+        let authority = current.authority();
         let request = SigningRequest::from_pem(&key.signing_request()?)?;
         let certificate = authority.issue_server(&request, &id, &names, SERVER_TTL, now())?;
-        let shown = Arc::new(ServerCertificate::new(&key, &certificate, &authority)?);
-        let ends = certificate.not_after();
-        let own = Self { authority, id, names, data_dir, now, key, ends, shown };
+        let shown = Arc::new(ServerCertificate::new(&key, &certificate, authority)?);
+        let signer = authority.server_certificate().clone();
+        let own = Self { authorities, id, names, data_dir, now, key, certificate, signer, shown };
         own.ensure_admin()?;
         Ok(own)
     }
 
-    /// Renews what ends soon, until the server stops.
+    /// Renews what ends soon, or what the authorities of now would not have made, until the server stops.
     pub(crate) async fn keep_fresh(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut changes = self.authorities.subscribe();
         loop {
             tokio::select! {
                 _ = look.tick() => {}
+                _ = changes.changed() => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             if let Err(error) = self.renew() {
@@ -65,22 +72,29 @@ impl OwnIdentities {
     }
 
     fn renew(&mut self) -> Result<()> {
-        if ends_soon((self.now)(), self.ends, SERVER_TTL) {
+        let current = self.authorities.current();
+        let authority = current.authority();
+        let is_old = self.signer.der() != authority.server_certificate().der();
+        if is_old || ends_soon((self.now)(), self.certificate.not_after(), SERVER_TTL) {
             let request = SigningRequest::from_pem(&self.key.signing_request()?)?;
             let certificate =
-                self.authority.issue_server(&request, &self.id, &self.names, SERVER_TTL, (self.now)())?;
-            self.shown.replace(&self.key, &certificate, &self.authority)?;
-            self.ends = certificate.not_after();
-            tracing::info!(expires = %self.ends, "renewed this server's certificate");
+                authority.issue_server(&request, &self.id, &self.names, SERVER_TTL, (self.now)())?;
+            self.shown.replace(&self.key, &certificate, authority)?;
+            tracing::info!(expires = %certificate.not_after(), "renewed this server's certificate");
+            self.certificate = certificate;
+            self.signer = authority.server_certificate().clone();
         }
         self.ensure_admin()
     }
 
     fn ensure_admin(&self) -> Result<()> {
         let path = self.data_dir.admin_identity();
+        let current = self.authorities.current();
+        let authority = current.authority();
+        let trusted: Vec<Certificate> = authority.certificates().cloned().collect();
         let good = Identity::read(&path).is_ok_and(|identity| {
-            let ours = self.authority.certificate();
-            identity.authorities().iter().any(|authority| authority.der() == ours.der())
+            identity.authorities() == trusted
+                && identity.certificate().is_signed_by(authority.certificate())
                 && !ends_soon((self.now)(), identity.expires(), MAX_USER_TTL)
         });
         if good {
@@ -89,9 +103,8 @@ impl OwnIdentities {
         let key = PrivateKey::generate()?;
         let request = SigningRequest::from_pem(&key.signing_request()?)?;
         let (name, roles) = (ADMIN.parse::<UserName>()?, Roles::new([Role::Admin])?);
-        let certificate = self.authority.issue_user(&request, &name, &roles, MAX_USER_TTL, (self.now)())?;
-        let authorities: Vec<Certificate> = self.authority.certificates().cloned().collect();
-        let identity = Identity::new(ADMIN, key, certificate, authorities)?;
+        let certificate = authority.issue_user(&request, &name, &roles, MAX_USER_TTL, (self.now)())?;
+        let identity = Identity::new(ADMIN, key, certificate, trusted)?;
         identity.write(&path)?;
         tracing::info!(path = %path.display(), expires = %identity.expires(), "wrote the administrator's identity");
         Ok(())

@@ -2,18 +2,23 @@
 //! and one plain, local port for health and metrics.
 
 mod access;
+mod authorities;
 mod config;
 mod connection;
 mod diag;
 mod dispatch;
 mod error;
+mod fleet;
 mod health;
 mod identity;
+mod issued;
+mod limiter;
 mod listener;
 mod metrics;
 mod presence;
 mod public;
 mod release;
+mod rotation;
 mod rpc;
 mod server;
 

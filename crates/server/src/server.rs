@@ -1,15 +1,22 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{EtcdBackend, Key, SharedBackend, SqliteBackend};
 use refit_migrations::{ResourceStore, RunError, Runner};
-use refit_pki::{Authority, CaPin, ClusterName, ServerId, TLS_AUTHORITY_KEY, write_private_file};
+use refit_pki::{
+    AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, Stored, TokenStore, write_private_file,
+};
+use refit_proto::agent::v1::agent_service_server::AgentServiceServer;
+use refit_proto::agent::v1::join_service_server::JoinServiceServer;
 use refit_proto::auth::v1::auth_service_server::AuthServiceServer;
 use refit_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use refit_proto::migrations::v1::migration_service_server::MigrationServiceServer;
+use refit_proto::nodes::v1::node_service_server::NodeServiceServer;
 use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
+use refit_proto::rotation::v1::rotation_service_server::RotationServiceServer;
 use refit_types::{Channel, DataDir};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,20 +24,25 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
+use crate::authorities::Authorities;
 use crate::config::Store;
 use crate::dispatch::Dispatch;
+use crate::fleet::Fleet;
 use crate::health::Health;
 use crate::identity::{OwnIdentities, server_names};
 use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::presence::{ServerRecord, stay_listed};
-use crate::{Config, Release, StartError, diag, public, rpc};
+use crate::{Config, Release, StartError, diag, public, rotation, rpc};
 
 /// The version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+
+/// Tokens are looked through this often.
+const SWEEP_TOKENS_EVERY: Duration = Duration::from_secs(3600);
 
 /// A control plane that runs.
 #[derive(Debug)]
@@ -58,7 +70,8 @@ impl Server {
         prepare_data_dir(&config.data_dir)?;
         let backend = open(&config.store).await?;
         let hostname = gethostname::gethostname().to_string_lossy().to_ascii_lowercase();
-        let authority = Arc::new(authority(&backend, &config, &hostname, now).await?);
+        let stored = authority(&backend, &config, &hostname, now).await?;
+        let authorities = Authorities::new(backend.clone(), stored)?;
 
         let socket = listen(config.listen, "--listen").await?;
         let diag_socket = listen(config.diag_listen, "--diag-listen").await?;
@@ -71,7 +84,8 @@ impl Server {
         let id = uuid::Uuid::new_v4().to_string();
         let names = server_names(&hostname, address, &config.public_names);
         let server_id: ServerId = id.parse().map_err(refit_pki::Error::from)?;
-        let own = OwnIdentities::prepare(authority.clone(), server_id, names, config.data_dir.clone(), now)?;
+        let own =
+            OwnIdentities::prepare(authorities.clone(), server_id, names, config.data_dir.clone(), now)?;
         let endpoint = format!("{}\n", reachable(address));
         write_private_file(&config.data_dir.endpoint(), endpoint.as_bytes())?;
 
@@ -97,11 +111,25 @@ impl Server {
 
         let mut tls = refit_pki::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let grpc = services(&backend, &authority, &channels, &runner, known, &id, now);
+        let fleet = Fleet::new(backend.clone(), &id, now);
+        let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
+        let parts = Parts {
+            backend: backend.clone(),
+            authorities: authorities.clone(),
+            fleet: fleet.clone(),
+            tokens: tokens.clone(),
+            channels: channels.clone(),
+            runner: runner.clone(),
+            known,
+            server_id: id.clone(),
+            now,
+            stop: stopped.clone(),
+        };
+        let grpc = parts.services();
         let dispatch = Arc::new(Dispatch {
             grpc: grpc.prepare().into_axum_router(),
             public: public::router(channels),
-            trust: Arc::new(authority.trust()?),
+            authorities: authorities.clone(),
             metrics: metrics.clone(),
             now,
         });
@@ -117,9 +145,14 @@ impl Server {
         let mut tasks = JoinSet::new();
         tasks.spawn(listener.serve(stopped.clone()));
         tasks.spawn(own.keep_fresh(stopped.clone()));
+        tasks.spawn(authorities.clone().follow(stopped.clone()));
+        tasks.spawn(fleet.clone().follow(stopped.clone()));
+        tasks.spawn(fleet.clone().forget_the_lost(stopped.clone()));
+        tasks.spawn(rotation::drive(backend.clone(), fleet, authorities.clone(), now, stopped.clone()));
+        tasks.spawn(sweep_tokens(tokens, now, stopped.clone()));
         tasks.spawn(stay_listed(backend.clone(), record, stopped.clone()));
         tasks.spawn(migrate(runner, stopped.clone()));
-        let probe = Key::new(TLS_AUTHORITY_KEY)?;
+        let probe = Key::new(AUTHORITY_KEY)?;
         tasks.spawn({
             let (health, stopped) = (health.clone(), stopped.clone());
             async move { health.watch_store(backend, probe, stopped).await }
@@ -128,8 +161,8 @@ impl Server {
         Ok(Self {
             address,
             diag_address,
-            cluster: authority.cluster().clone(),
-            ca_pin: authority.pin(),
+            cluster: authorities.current().authority().cluster().clone(),
+            ca_pin: authorities.current().authority().pin(),
             store,
             stop,
             health,
@@ -182,7 +215,7 @@ async fn authority(
     config: &Config,
     hostname: &str,
     now: fn() -> Timestamp,
-) -> Result<Authority, StartError> {
+) -> Result<Stored, StartError> {
     let fallback = || "refit".parse().map_err(refit_pki::Error::from);
     let name = match &config.cluster_name {
         Some(name) => name.clone(),
@@ -190,37 +223,86 @@ async fn authority(
     };
     let authority = Authority::load_or_create(backend.as_ref(), name, now()).await?;
     match &config.cluster_name {
-        Some(configured) if configured != authority.cluster() => Err(StartError::OtherCluster {
-            stored: authority.cluster().to_string(),
-            configured: configured.to_string(),
-        }),
-        _ => Ok(authority),
+        Some(configured) if configured != authority.cluster() => {
+            return Err(StartError::OtherCluster {
+                stored: authority.cluster().to_string(),
+                configured: configured.to_string(),
+            });
+        }
+        _ => {}
+    }
+    let key = Key::new(AUTHORITY_KEY)?;
+    Authority::load(backend.as_ref()).await?.ok_or_else(|| refit_backend::Error::NotFound { key }.into())
+}
+
+/// What the services are made of.
+struct Parts {
+    backend: SharedBackend,
+    authorities: Arc<Authorities>,
+    fleet: Arc<Fleet>,
+    tokens: Arc<TokenStore>,
+    channels: Arc<dyn ResourceStore<Channel>>,
+    runner: Arc<Runner>,
+    known: refit_migrations::Registry,
+    server_id: String,
+    now: fn() -> Timestamp,
+    stop: watch::Receiver<bool>,
+}
+
+impl Parts {
+    fn services(self) -> Routes {
+        let (backend, authorities, fleet, now) = (self.backend, self.authorities, self.fleet, self.now);
+        let migrations = rpc::Migrations { backend: backend.clone(), runner: self.runner };
+        let resources = rpc::Resources { channels: self.channels.clone() };
+        let auth = rpc::Auth { backend: backend.clone(), authorities: authorities.clone(), now };
+        let cluster = rpc::Cluster {
+            backend: backend.clone(),
+            authorities: authorities.clone(),
+            fleet: fleet.clone(),
+            channels: self.channels,
+            known: self.known,
+            server_id: self.server_id,
+        };
+        let agents = rpc::Agents {
+            fleet: fleet.clone(),
+            tokens: self.tokens.clone(),
+            authorities: authorities.clone(),
+            limiter: Arc::default(),
+            now,
+            stop: self.stop,
+        };
+        let nodes = rpc::Nodes {
+            backend: backend.clone(),
+            fleet: fleet.clone(),
+            tokens: self.tokens,
+            authorities: authorities.clone(),
+            now,
+        };
+        let rotations = rpc::Rotations { backend, fleet, authorities, now };
+        let most = MAX_REQUEST_BYTES;
+        Routes::new(MigrationServiceServer::new(migrations).max_decoding_message_size(most))
+            .add_service(ResourceServiceServer::new(resources).max_decoding_message_size(most))
+            .add_service(AuthServiceServer::new(auth).max_decoding_message_size(most))
+            .add_service(ClusterServiceServer::new(cluster).max_decoding_message_size(most))
+            .add_service(JoinServiceServer::new(agents.clone()).max_decoding_message_size(most))
+            .add_service(AgentServiceServer::new(agents).max_decoding_message_size(most))
+            .add_service(NodeServiceServer::new(nodes).max_decoding_message_size(most))
+            .add_service(RotationServiceServer::new(rotations).max_decoding_message_size(most))
     }
 }
 
-fn services(
-    backend: &SharedBackend,
-    authority: &Arc<Authority>,
-    channels: &Arc<dyn ResourceStore<Channel>>,
-    runner: &Arc<Runner>,
-    known: refit_migrations::Registry,
-    server_id: &str,
-    now: fn() -> Timestamp,
-) -> Routes {
-    let migrations = rpc::Migrations { backend: backend.clone(), runner: runner.clone() };
-    let resources = rpc::Resources { channels: channels.clone() };
-    let auth = rpc::Auth { authority: authority.clone(), now };
-    let cluster = rpc::Cluster {
-        backend: backend.clone(),
-        authority: authority.clone(),
-        channels: channels.clone(),
-        known,
-        server_id: server_id.into(),
-    };
-    Routes::new(MigrationServiceServer::new(migrations).max_decoding_message_size(MAX_REQUEST_BYTES))
-        .add_service(ResourceServiceServer::new(resources).max_decoding_message_size(MAX_REQUEST_BYTES))
-        .add_service(AuthServiceServer::new(auth).max_decoding_message_size(MAX_REQUEST_BYTES))
-        .add_service(ClusterServiceServer::new(cluster).max_decoding_message_size(MAX_REQUEST_BYTES))
+/// Removes the tokens that are long over, until the server stops.
+async fn sweep_tokens(tokens: Arc<TokenStore>, now: fn() -> Timestamp, mut stop: watch::Receiver<bool>) {
+    let mut look = tokio::time::interval(SWEEP_TOKENS_EVERY);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        if let Err(error) = tokens.sweep(now()).await {
+            tracing::warn!(%error, "expired tokens could not be removed");
+        }
+    }
 }
 
 /// Applies what is outstanding, once. Whatever comes of it, the server goes on serving.

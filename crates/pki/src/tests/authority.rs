@@ -12,10 +12,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{authority, noon};
 use crate::record::AuthorityKey;
-use crate::{Authority, Error, TLS_AUTHORITY_KEY, record};
+use crate::{AUTHORITY_KEY, Authority, Error, Phase, RotationMode, record};
 
 fn key() -> Key {
-    Key::new(TLS_AUTHORITY_KEY).unwrap()
+    Key::new(AUTHORITY_KEY).unwrap()
 }
 
 #[tokio::test]
@@ -105,24 +105,31 @@ async fn servers_that_start_at_once_agree() {
 async fn a_garbled_record_is_named_and_not_shown() {
     let good = authority("one");
     let other = authority("one");
-    let encode = |authority: &Authority| {
-        let bytes = record::encode(authority.cluster(), &[authority.signing().clone()]).unwrap();
-        String::from_utf8(bytes).unwrap()
-    };
+    let encode = |authority: &Authority| String::from_utf8(record::encode(authority).unwrap()).unwrap();
     let text = encode(&good);
     let pem = good.signing().key.to_pem();
     let escaped = serde_json::to_string(&pem).unwrap();
     let swapped = text.replace(&escaped, &serde_json::to_string(&other.signing().key.to_pem()).unwrap());
     let leaf = serde_json::to_string(&super::user(&good).certificate().to_pem()).unwrap();
+    let ssh = serde_json::to_string(&good.signing().ssh.key().to_pem()).unwrap();
     let authority_pem = serde_json::to_string(&good.certificate().to_pem()).unwrap();
-    let record_of = |key: &AuthorityKey| {
-        let bytes = record::encode(good.cluster(), std::slice::from_ref(key)).unwrap();
-        String::from_utf8(bytes).unwrap()
-    };
+    let record_of =
+        |key: &AuthorityKey| encode(&Authority::from_parts(good.cluster().clone(), key.clone(), None, None));
     let user = super::user(&good);
-    let user = AuthorityKey { certificate: user.certificate().clone(), key: user.key().clone() };
+    let user = AuthorityKey {
+        certificate: user.certificate().clone(),
+        key: user.key().clone(),
+        ssh: good.signing().ssh.clone(),
+    };
     let forged = super::counterfeit(&good, &other);
     let forged = forged.signing().clone();
+    let rotating = good.advance(Phase::Init, RotationMode::Manual, noon()).unwrap();
+    let halved = Authority::from_parts(
+        good.cluster().clone(),
+        good.signing().clone(),
+        None,
+        rotating.rotation().cloned(),
+    );
     let cases = [
         (String::new(), "not JSON"),
         (text[..text.len() - 9].to_string(), "not JSON"),
@@ -134,10 +141,17 @@ async fn a_garbled_record_is_named_and_not_shown() {
         (text.replace("\"one\"", &escaped), "is not a cluster name"),
         (text.replace("\"keys\":[", "\"keys\":[],\"old\":["), "it has no keys"),
         (text.replace(&escaped, "7"), "keys[0]: key is not a text"),
-        (text.replace("-----BEGIN P", "-----BEGIN X"), "private key cannot be read"),
+        (text.replace(&escaped[..18], "\"-----BEGIN X"), "private key cannot be read"),
         (text.replace("-----BEGIN C", "-----BEGIN X"), "expected one PEM block"),
         (text.replace(&authority_pem, &leaf), "does not belong"),
         (swapped, "does not belong"),
+        (text.replace(&ssh, &escaped), "keys[0]: ssh_key: the private key cannot be read"),
+        (text.replace("\"ssh_key\"", "\"ssh\""), "keys[0]: ssh_key is missing"),
+        (text.replace("\"rotation\"", "\"old\""), "rotation is missing"),
+        (text.replace("\"rotation\":null", &format!("\"rotation\":{escaped}")), "rotation cannot be read"),
+        (encode(&rotating).replace("\"init\"", "\"standby\""), "does not fit the phase standby"),
+        (encode(&rotating).replace("\"init\"", "\"later\""), "rotation cannot be read"),
+        (encode(&halved), "does not fit the phase init"),
         (record_of(&user), "not one of an authority"),
         (record_of(&forged), "not one of an authority"),
     ];
@@ -148,22 +162,10 @@ async fn a_garbled_record_is_named_and_not_shown() {
         let error = Authority::load_or_create(&store, "one".parse().unwrap(), noon()).await.unwrap_err();
         let shown = format!("{error} {error:?}");
         assert!(matches!(error, Error::Record { .. }), "{shown}");
-        assert!(shown.contains(TLS_AUTHORITY_KEY) && shown.contains(expected), "{shown}");
+        assert!(shown.contains(AUTHORITY_KEY) && shown.contains(expected), "{shown}");
         assert!(!shown.contains(&body[..12]), "{shown}");
         let untouched = store.get(&key()).await.unwrap().unwrap();
         assert_eq!(untouched.value, record.as_bytes(), "a garbled record is never overwritten");
-    }
-}
-
-#[test]
-fn a_record_can_hold_further_keys() {
-    let (signing, old) = (authority("one"), authority("one"));
-    let keys = [signing.signing().clone(), old.signing().clone()];
-    let both = record::decode(&record::encode(signing.cluster(), &keys).unwrap()).unwrap();
-    assert_eq!(both.certificate(), signing.certificate());
-    let trust = both.trust().unwrap();
-    for authority in [&signing, &old] {
-        trust.verify_client(&[super::user(authority).certificate().der().clone()], noon()).unwrap();
     }
 }
 

@@ -140,7 +140,7 @@ fn serial_numbers_are_long_and_differ() {
     assert!(serials.iter().any(|serial| serial.len() >= 32), "{serials:?}");
 }
 
-fn openssl(arguments: &[&str]) -> String {
+pub(super) fn openssl(arguments: &[&str]) -> String {
     let output = Command::new("openssl").args(arguments).output().unwrap();
     let shown = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "openssl {arguments:?}: {shown}");

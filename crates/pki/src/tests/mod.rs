@@ -1,8 +1,13 @@
+mod agent_rotation;
 mod authority;
+mod host;
+mod identities;
 mod identity;
 mod issue;
+mod rotation;
 mod secrets;
 mod tls;
+mod tokens;
 mod trust;
 
 use std::time::Duration;
@@ -11,6 +16,7 @@ use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, SanType,
 };
+use refit_types::{AgentRole, HostId};
 
 use crate::record::AuthorityKey;
 use crate::{Authority, Certificate, Identity, PrivateKey, Roles, SigningRequest};
@@ -41,6 +47,17 @@ fn user(authority: &Authority) -> Identity {
     user_at(authority, noon())
 }
 
+fn host_id() -> HostId {
+    "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap()
+}
+
+fn host_at(authority: &Authority, name: &str, now: Timestamp) -> Identity {
+    let key = PrivateKey::generate().unwrap();
+    let issued = authority.issue_host(&request(&key), host_id(), AgentRole::Node, HOUR, now).unwrap();
+    let authorities = authority.certificates().cloned();
+    Identity::for_host(name, key, issued, authorities, authority.ssh_authorities()).unwrap()
+}
+
 fn server_at(authority: &Authority, now: Timestamp) -> (PrivateKey, Certificate) {
     let key = PrivateKey::generate().unwrap();
     let names = ["localhost".try_into().unwrap(), "127.0.0.1".try_into().unwrap(), "::1".try_into().unwrap()];
@@ -61,20 +78,20 @@ fn odd(
     params.extended_key_usages = purposes.to_vec();
     params.subject_alt_names = names;
     change(&mut params);
-    let certificate = authority.sign_params(&params, &request(&key)).unwrap();
+    let certificate = authority.signing().sign(&params, &request(&key)).unwrap();
     (key, certificate)
 }
 
 /// The authority `of`, key and name, in a certificate that `by` signed for it.
 fn counterfeit(of: &Authority, by: &Authority) -> Authority {
-    let key = of.signing().key.clone();
+    let (key, ssh) = (of.signing().key.clone(), of.signing().ssh.clone());
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, of.cluster().as_str());
     params.distinguished_name.push(DnType::CommonName, format!("{} Refit CA", of.cluster()));
-    let certificate = by.sign_params(&params, &request(&key)).unwrap();
-    Authority::from_parts(of.cluster().clone(), AuthorityKey { certificate, key }, Vec::new())
+    let certificate = by.signing().sign(&params, &request(&key)).unwrap();
+    Authority::from_parts(of.cluster().clone(), AuthorityKey { certificate, key, ssh }, None, None)
 }
 
 fn uri(text: &str) -> SanType {

@@ -8,8 +8,9 @@ use crate::{PrivateKey, ServerCertificate, client_config, pinned_client_config, 
 /// Whether a text has a piece of the key in it: as PEM, or as bytes in decimal or hex.
 fn shows(text: &str, key: &PrivateKey) -> bool {
     let PrivateKeyDer::Pkcs8(der) = key.der() else { panic!("not PKCS#8") };
-    // Where PKCS#8 has the private number of a P-256 key.
-    let secret = &der.secret_pkcs8_der()[36..68];
+    // Where PKCS#8 has the private number of a P-256 key, and of an Ed25519 key.
+    let start = if key.pair().public_key_raw().len() == 32 { 16 } else { 36 };
+    let secret = &der.secret_pkcs8_der()[start..start + 32];
     let decimal = format!("{:?}", &secret[..6]);
     let hex = data_encoding::HEXLOWER.encode(&secret[..6]);
     let dense: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -37,7 +38,7 @@ fn nothing_shows_a_private_key() {
         ServerCertificate::new(identity.key(), &certificate, &authority).unwrap_err().to_string(),
     ];
     for text in &shown {
-        for key in [identity.key(), &server_key, &authority.signing().key] {
+        for key in [identity.key(), &server_key, &authority.signing().key, authority.signing().ssh.key()] {
             assert!(!shows(text, key), "{text}");
         }
     }

@@ -13,10 +13,10 @@ use rustls::{
     SignatureScheme, SupportedProtocolVersion,
 };
 
-use super::{HOUR, counterfeit, dns, odd, server_at, uri, user_at};
+use super::{HOUR, counterfeit, dns, host_at, odd, server_at, uri, user_at};
 use crate::{
-    AnyClientCertificate, AuthError, Authority, CaPin, Identity, PrivateKey, SERVER_NAME, ServerCertificate,
-    ServerRefused, client_config, pinned_client_config, server_config,
+    AnyClientCertificate, AuthError, Authority, CaPin, Identity, Phase, PrivateKey, RotationMode,
+    SERVER_NAME, ServerCertificate, ServerRefused, client_config, pinned_client_config, server_config,
 };
 
 /// rustls brings its own clock to a handshake.
@@ -276,4 +276,31 @@ fn a_servers_certificate_can_be_replaced() {
     let other = PrivateKey::generate().unwrap();
     assert!(shown.replace(&other, &certificate, &authority).is_err());
     assert_eq!(serves(), *certificate.der());
+}
+
+#[test]
+fn newcomers_and_hosts_reach_their_servers_in_every_phase() {
+    use Phase::*;
+    let old = authority("prod");
+    let settled = host_at(&old, "current", now());
+    let mut at = old.clone();
+    for phase in [Init, UpdateClients, UpdateServers, Standby] {
+        at = at.advance(phase, RotationMode::Manual, now()).unwrap();
+        // Who joins knows the pin alone and has no certificate yet.
+        let (_, seen) = connect(pinned_client_config(at.pin()).unwrap(), server(&at)).unwrap();
+        assert!(seen.peer_certificates().is_none(), "{phase}");
+
+        let joined = host_at(&at, "current", now());
+        let trusting_both =
+            settled.with_authorities("current", at.certificates().cloned(), at.ssh_authorities());
+        for identity in [joined, trusting_both.unwrap()] {
+            let (_, seen) = connect(client_config(&identity).unwrap(), server(&at)).unwrap();
+            let found = at.trust().unwrap().verify_client(seen.peer_certificates().unwrap(), now());
+            let outlived = phase == Standby && identity.key().belongs_to(settled.certificate());
+            assert_eq!(found.is_err(), outlived, "{phase}: {found:?}");
+        }
+        // Whoever has heard of nothing is cut off when the servers change, and no sooner.
+        let reached = connect(client_config(&settled).unwrap(), server(&at));
+        assert_eq!(reached.is_err(), matches!(phase, UpdateServers | Standby), "{phase}");
+    }
 }

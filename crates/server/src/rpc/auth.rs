@@ -3,18 +3,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{Authority, Certificate, Error, Role, Roles, SigningRequest, UserName};
+use refit_backend::SharedBackend;
+use refit_pki::{CaPin, Certificate, Error, Role, Roles, SigningRequest, UserName};
 use refit_proto::auth::v1 as wire;
 use refit_proto::auth::v1::auth_service_server::AuthService;
 use tonic::{Request, Response, Status};
 
-use super::timestamp;
+use super::{store_status, timestamp};
 use crate::access::caller;
+use crate::authorities::Authorities;
+use crate::issued;
 
 /// Signs identities for people.
 #[derive(Clone)]
 pub(crate) struct Auth {
-    pub(crate) authority: Arc<Authority>,
+    pub(crate) backend: SharedBackend,
+    pub(crate) authorities: Arc<Authorities>,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -37,18 +41,22 @@ impl AuthService for Auth {
         let ttl = ttl.ok_or_else(|| invalid("ttl", &"expected how long the identity is to be good for"))?;
         let csr = SigningRequest::from_pem(&request.certificate_request)
             .map_err(|error| invalid("certificate_request", &error))?;
-        let signed = self.authority.issue_user(&csr, &user, &roles, ttl, (self.now)());
+        let current = self.authorities.current();
+        let authority = current.authority();
+        let signed = authority.issue_user(&csr, &user, &roles, ttl, (self.now)());
         let certificate = signed.map_err(|error| match error {
             Error::Ttl { .. } => invalid("ttl", &error),
             other => Status::internal(other.to_string()),
         })?;
+        let signer = CaPin::of(authority.certificate());
+        issued::note(&self.backend, user.as_str(), &certificate, signer).await.map_err(store_status)?;
         tracing::info!(
-            by = by.principal.name(), from = %by.peer.address, %user, %roles,
+            target: "audit", by = by.name(), from = %by.peer.address, %user, %roles,
             serial = certificate.serial(), expires = %certificate.not_after(), "signed an identity"
         );
         Ok(Response::new(wire::SignUserResponse {
             tls_cert: certificate.to_pem(),
-            tls_ca_certs: self.authority.certificates().map(Certificate::to_pem).collect(),
+            tls_ca_certs: authority.certificates().map(Certificate::to_pem).collect(),
             expires: Some(timestamp(certificate.not_after())),
         }))
     }

@@ -3,21 +3,24 @@ use std::sync::Arc;
 
 use refit_backend::SharedBackend;
 use refit_migrations::{Registry, ResourceStore, list_history};
-use refit_pki::{Authority, Principal};
+use refit_pki::Principal;
 use refit_proto::cluster::v1 as wire;
 use refit_proto::cluster::v1::cluster_service_server::ClusterService;
-use refit_types::{Channel, Kind};
+use refit_types::{Channel, Instance, Kind};
 use tonic::{Request, Response, Status};
 
 use super::{service_status, store_status, timestamp};
 use crate::access::{Caller, caller};
-use crate::presence::live_servers;
+use crate::authorities::Authorities;
+use crate::fleet::Fleet;
+use crate::presence::{ServerRecord, live_servers};
 
 /// Tells how the cluster is.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) backend: SharedBackend,
-    pub(crate) authority: Arc<Authority>,
+    pub(crate) authorities: Arc<Authorities>,
+    pub(crate) fleet: Arc<Fleet>,
     pub(crate) channels: Arc<dyn ResourceStore<Channel>>,
     pub(crate) known: Registry,
     pub(crate) server_id: String,
@@ -31,9 +34,9 @@ impl ClusterService for Cluster {
     ) -> Result<Response<wire::Status>, Status> {
         let caller = who(caller(&request)?);
         let revision = self.backend.read(&[]).await.map_err(store_status)?.revision;
-        let mut servers: Vec<wire::Server> = live_servers(&self.backend)
-            .await
-            .map_err(store_status)?
+        let live = live_servers(&self.backend).await.map_err(store_status)?;
+        let hosts = self.hosts(&live);
+        let mut servers: Vec<wire::Server> = live
             .into_iter()
             .map(|server| wire::Server {
                 answering: server.id == self.server_id,
@@ -45,11 +48,12 @@ impl ClusterService for Cluster {
             })
             .collect();
         servers.sort_by_key(|server| server.started_at.map(|at| at.seconds));
-        let authority = self.authority.certificate();
+        let current = self.authorities.current();
+        let authority = current.authority();
         Ok(Response::new(wire::Status {
-            cluster: self.authority.cluster().to_string(),
-            ca_pin: self.authority.pin().to_string(),
-            ca_expires: Some(timestamp(authority.not_after())),
+            cluster: authority.cluster().to_string(),
+            ca_pin: authority.pin().to_string(),
+            ca_expires: Some(timestamp(authority.server_certificate().not_after())),
             store: self.backend.describe(),
             store_revision: revision.0,
             servers,
@@ -59,11 +63,20 @@ impl ClusterService for Cluster {
                 count: self.count().await?,
             }],
             caller: Some(caller),
+            hosts: Some(hosts),
+            rotation_phase: current.mark().phase.into(),
         }))
     }
 }
 
 impl Cluster {
+    fn hosts(&self, live: &[ServerRecord]) -> wire::Hosts {
+        let live: BTreeSet<&str> = live.iter().map(|server| server.id.as_str()).collect();
+        let connected = |instance: &Instance| instance.server.as_deref().is_some_and(|id| live.contains(id));
+        let (heard, _) = self.fleet.page(None, usize::MAX, connected);
+        wire::Hosts { total: self.fleet.len() as u64, connected: heard.len() as u64 }
+    }
+
     async fn migrations(&self) -> Result<wire::Migrations, Status> {
         let (records, _) = list_history(&self.backend, None, refit_backend::MAX_PAGE_ITEMS)
             .await
@@ -96,10 +109,10 @@ impl Cluster {
 }
 
 fn who(caller: &Caller) -> wire::Caller {
-    let roles = match &caller.principal {
-        Principal::User { roles, .. } => roles.iter().map(|role| role.to_string()).collect(),
+    let roles = match caller.principal() {
+        Some(Principal::User { roles, .. }) => roles.iter().map(|role| role.to_string()).collect(),
         _ => Vec::new(),
     };
     let expires = caller.peer.expires().map(timestamp);
-    wire::Caller { name: caller.principal.name().to_owned(), roles, expires }
+    wire::Caller { name: caller.name(), roles, expires }
 }

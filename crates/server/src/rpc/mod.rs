@@ -1,19 +1,26 @@
 //! The gRPC services: each turns a request into a call of a pure or stored thing, and its answer back.
 
+mod agents;
 mod auth;
 mod cluster;
 mod migrations;
+mod nodes;
 mod paging;
 mod resources;
+mod rotation;
 
+pub(crate) use agents::Agents;
 pub(crate) use auth::Auth;
 pub(crate) use cluster::Cluster;
 pub(crate) use migrations::Migrations;
+pub(crate) use nodes::Nodes;
 pub(crate) use resources::Resources;
+pub(crate) use rotation::Rotations;
 
 use jiff::Timestamp;
 use refit_backend::Error as StoreError;
 use refit_migrations::ServiceError;
+use refit_pki::{Error as PkiError, RotationError, TokenError};
 use tonic::Status;
 
 fn store_status(error: StoreError) -> Status {
@@ -36,6 +43,29 @@ fn service_status(error: ServiceError) -> Status {
         ServiceError::Conflict { .. } => Status::aborted(message),
         ServiceError::Garbled { .. } => Status::data_loss(message),
         ServiceError::Store(error) => store_status(error),
+    }
+}
+
+fn token_status(error: TokenError) -> Status {
+    let message = error.to_string();
+    match error {
+        TokenError::Unknown | TokenError::Expired(_) => Status::unauthenticated(message),
+        TokenError::Role { .. } => Status::permission_denied(message),
+        TokenError::Ttl => Status::invalid_argument(format!("ttl: {message}")),
+        TokenError::Name { .. } => Status::not_found(message),
+        TokenError::Static(_) => Status::failed_precondition(message),
+        TokenError::Store(error) => store_status(error),
+    }
+}
+
+fn rotation_status(error: RotationError) -> Status {
+    let message = error.to_string();
+    match error {
+        RotationError::Authority(PkiError::Conflict) => Status::aborted(
+            "another server has moved the rotation in the meantime; see `refitctl auth rotate status`",
+        ),
+        RotationError::Impossible { .. } => Status::failed_precondition(message),
+        _ => Status::internal(message),
     }
 }
 

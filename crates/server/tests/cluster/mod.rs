@@ -67,6 +67,15 @@ pub fn user(authority: &Authority, roles: impl Into<Roles>, ttl: Duration, now: 
     Identity::new("alice", key, certificate, authority.certificates().cloned()).unwrap()
 }
 
+/// The identity of a host that the authority signed, and no server has ever heard of.
+pub fn host(authority: &Authority, now: Timestamp) -> Identity {
+    let key = PrivateKey::generate().unwrap();
+    let request = SigningRequest::from_pem(&key.signing_request().unwrap()).unwrap();
+    let id = "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap();
+    let issued = authority.issue_host(&request, id, refit_types::AgentRole::Node, HOUR, now).unwrap();
+    Identity::new("current", key, issued.tls, authority.certificates().cloned()).unwrap()
+}
+
 /// The same key and certificate, held by someone who believes the server of another cluster.
 pub fn trusting(identity: &Identity, authority: &Authority) -> Identity {
     let (key, certificate) = (identity.key().clone(), identity.certificate().clone());

@@ -1,0 +1,259 @@
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+
+use crate::{IdentityBackend, IdentityKey, IdentityStoreError};
+
+type Result<T, E = IdentityStoreError> = std::result::Result<T, E>;
+
+/// Marks a file as an agent's: "Rfid" in ASCII.
+const APPLICATION_ID: i32 = 0x5266_6964;
+
+/// Grows when older versions could not read the table any more.
+const SCHEMA_VERSION: i32 = 1;
+
+/// A backup reads along without being in the way; only a curious `sqlite3` may be for a moment.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What SQLite keeps beside a database, or may have left there.
+const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Identities in a file that only its owner can read. What a call has written survives a power cut.
+#[derive(Debug, Clone)]
+pub struct SqliteIdentities {
+    path: PathBuf,
+    connection: Arc<Mutex<Connection>>,
+}
+
+/// An open store, and what became of one that could not be used.
+#[derive(Debug)]
+pub struct OpenedIdentities {
+    /// The store.
+    pub store: SqliteIdentities,
+    /// Set when there was something else. To be logged: the host has to join again.
+    pub set_aside: Option<SetAside>,
+}
+
+/// A file that was no store of identities, or was damaged. It is kept for people to look at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the identities could not be read: {reason}; the file was kept as {}", .path.display())]
+pub struct SetAside {
+    /// Where it is now; what belongs to it is beside it.
+    pub path: PathBuf,
+    /// What was wrong with it.
+    pub reason: String,
+}
+
+/// Why a file is not opened.
+enum Trouble {
+    /// It will never be of use: it is set aside.
+    Damaged(String),
+    /// It may be of use another time, or to another version: it is left where it is.
+    Refused(String),
+}
+
+impl SqliteIdentities {
+    /// Opens the store at `path`, or makes one where there is nothing. A file that is damaged, or that is
+    /// something else, is never deleted: it is renamed to `<path>.corrupt-<time>`, the answer says so,
+    /// and a new store takes its place.
+    pub fn open(path: &Path, now: Timestamp) -> Result<OpenedIdentities> {
+        let failed = |reason: String| IdentityStoreError::Failed { store: name(path), reason };
+        let directory = parent(path);
+        let make = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        make.map_err(|error| failed(format!("its directory cannot be made: {error}")))?;
+        let set_aside = match open_or_create(path) {
+            Ok(connection) => return Ok(Self::opened(path, connection, None)),
+            Err(Trouble::Refused(reason)) => return Err(failed(reason)),
+            Err(Trouble::Damaged(reason)) => set_aside(path, now, reason),
+        };
+        let set_aside =
+            set_aside.map_err(|error| failed(format!("a damaged file cannot be set aside: {error}")))?;
+        match open_or_create(path) {
+            Ok(connection) => Ok(Self::opened(path, connection, Some(set_aside))),
+            Err(Trouble::Refused(reason) | Trouble::Damaged(reason)) => Err(failed(reason)),
+        }
+    }
+
+    fn opened(path: &Path, connection: Connection, set_aside: Option<SetAside>) -> OpenedIdentities {
+        let connection = Arc::new(Mutex::new(connection));
+        OpenedIdentities { store: Self { path: path.into(), connection }, set_aside }
+    }
+
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let connection = self.connection.clone();
+        let answer = tokio::task::spawn_blocking(move || {
+            question(&connection.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        let failed = |reason| IdentityStoreError::Failed { store: self.describe(), reason };
+        match answer.await {
+            Ok(answer) => answer.map_err(|error| failed(error.to_string())),
+            Err(stopped) => Err(failed(stopped.to_string())),
+        }
+    }
+}
+
+#[async_trait]
+impl IdentityBackend for SqliteIdentities {
+    fn describe(&self) -> String {
+        name(&self.path)
+    }
+
+    async fn create(&self, key: IdentityKey, value: Vec<u8>) -> Result<()> {
+        const CREATE: &str = "INSERT INTO items (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING";
+        match self.ask(move |store| store.execute(CREATE, (key.to_string(), value))).await? {
+            0 => Err(IdentityStoreError::AlreadyExists { key, store: self.describe() }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn put(&self, key: IdentityKey, value: Vec<u8>) -> Result<()> {
+        const PUT: &str = "INSERT INTO items (key, value) VALUES (?, ?)
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+        self.ask(move |store| store.execute(PUT, (key.to_string(), value))).await.map(drop)
+    }
+
+    async fn get(&self, key: IdentityKey) -> Result<Option<Vec<u8>>> {
+        const GET: &str = "SELECT value FROM items WHERE key = ?";
+        self.ask(move |store| store.query_row(GET, [key.to_string()], |row| row.get(0)).optional()).await
+    }
+}
+
+fn name(path: &Path) -> String {
+    format!("sqlite {}", path.display())
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn open_or_create(path: &Path) -> Result<Connection, Trouble> {
+    if !examine(path)? {
+        create(path).map_err(|error| Trouble::Refused(format!("it cannot be made: {error}")))?;
+    }
+    let private = fs::set_permissions(path, Permissions::from_mode(0o600));
+    private.map_err(|error| Trouble::Refused(format!("it cannot be made private: {error}")))?;
+    settle(path).map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Trouble::Damaged(error.to_string()),
+        _ => Trouble::Refused(error.to_string()),
+    })
+}
+
+/// Whether there is a store, by its first bytes: SQLite changes files by merely opening them.
+fn examine(path: &Path) -> Result<bool, Trouble> {
+    let unreadable = |error: io::Error| Trouble::Refused(format!("it cannot be read: {error}"));
+    let mut header = Vec::new();
+    match File::open(path) {
+        Ok(file) => {
+            if !file.metadata().map_err(unreadable)?.is_file() {
+                return Err(Trouble::Refused("there is something else than a file".into()));
+            }
+            file.take(100).read_to_end(&mut header).map_err(unreadable)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unreadable(error)),
+    }
+    let damaged = |reason: &str| Err(Trouble::Damaged(reason.into()));
+    if header.is_empty() {
+        let journal = COMPANIONS.iter().any(|suffix| beside(path, suffix).exists());
+        return if journal { damaged("it is gone or empty, but its journal is not") } else { Ok(false) };
+    }
+    // The fields of <https://www.sqlite.org/fileformat.html#the_database_header>.
+    let field =
+        |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes);
+    match (header.starts_with(b"SQLite format 3\0"), field(68), field(60)) {
+        (false, ..) | (_, None, _) | (_, _, None) => damaged("it is not an SQLite database"),
+        (_, Some(id), _) if id != APPLICATION_ID => damaged("it is the database of another program"),
+        (_, _, Some(version)) if version > SCHEMA_VERSION => Err(Trouble::Refused(format!(
+            "its format {version} is newer than {SCHEMA_VERSION}, the newest that this version can read"
+        ))),
+        _ => Ok(true),
+    }
+}
+
+/// Makes a store appear whole or not at all.
+fn create(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let unfinished = beside(path, ".new");
+    for suffix in std::iter::once("").chain(COMPANIONS) {
+        match fs::remove_file(beside(&unfinished, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    let connection = connect(&unfinished)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    connection.execute_batch("CREATE TABLE items (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL)")?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.close().map_err(|(_, error)| error)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)?;
+    Ok(File::open(parent(path))?.sync_all()?)
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(connection)
+}
+
+fn settle(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = connect(path)?;
+    // It is small: look at all of it, before anything is written and before anything relies on it.
+    let verdict: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'items'";
+    let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
+    if verdict != "ok" || tables != 1 {
+        let what = if verdict == "ok" { "it has no table of identities".into() } else { verdict };
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        return Err(rusqlite::Error::SqliteFailure(code, Some(what)));
+    }
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+/// Renames the file and what belongs to it, so that together they are as SQLite would open them.
+fn set_aside(path: &Path, now: Timestamp, reason: String) -> io::Result<SetAside> {
+    let stem = beside(path, &format!(".corrupt-{}", now.strftime("%Y%m%dT%H%M%SZ")));
+    let taken = |at: &Path| {
+        std::iter::once("").chain(COMPANIONS).any(|suffix| beside(at, suffix).symlink_metadata().is_ok())
+    };
+    let mut aside = stem.clone();
+    for number in 2.. {
+        if !taken(&aside) {
+            break;
+        }
+        aside = beside(&stem, &format!(".{number}"));
+    }
+    // The file goes first: without its journal it could look sound, and be of yesterday. A journal that
+    // is left alone because this was stopped is found, and set aside, the next time.
+    for suffix in std::iter::once("").chain(COMPANIONS) {
+        match fs::rename(beside(path, suffix), beside(&aside, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    File::open(parent(path))?.sync_all()?;
+    Ok(SetAside { path: aside, reason })
+}

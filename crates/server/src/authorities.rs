@@ -1,0 +1,141 @@
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{Change, Error as StoreError, Key, KeyRange, SharedBackend};
+use refit_pki::{
+    AUTHORITY_KEY, Authority, Certificate, Phase, Result, RotationError, RotationMode, Stored, Trust,
+};
+use refit_proto::agent::v1 as wire;
+use refit_types::RotationMark;
+use tokio::sync::watch;
+
+/// How long to wait before the store is asked again for what a watch lost.
+const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+
+/// The cluster's authorities as they are now. Any server may rotate them; all follow at once.
+#[derive(Debug)]
+pub(crate) struct Authorities {
+    backend: SharedBackend,
+    current: RwLock<Arc<Current>>,
+    changed: watch::Sender<()>,
+}
+
+/// The authorities of one moment.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) stored: Stored,
+    pub(crate) trust: Arc<Trust>,
+}
+
+impl Current {
+    fn new(stored: Stored) -> Result<Arc<Self>> {
+        let trust = Arc::new(stored.authority().trust()?);
+        Ok(Arc::new(Self { stored, trust }))
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        self.stored.authority()
+    }
+
+    /// Which rotation this is of, and its phase.
+    pub(crate) fn mark(&self) -> RotationMark {
+        let id = self.authority().rotation().map(|rotation| rotation.id.as_str()).unwrap_or_default();
+        RotationMark { id: id.into(), phase: self.authority().phase().as_str().into() }
+    }
+
+    pub(crate) fn rotation_on_the_wire(&self) -> wire::Rotation {
+        let mark = self.mark();
+        wire::Rotation { id: mark.id.into(), phase: mark.phase.into() }
+    }
+
+    pub(crate) fn on_the_wire(&self) -> wire::Authorities {
+        wire::Authorities {
+            tls_ca_certs: self.authority().certificates().map(Certificate::to_pem).collect(),
+            ssh_ca_certs: self.authority().ssh_authorities().collect(),
+            rotation: Some(self.rotation_on_the_wire()),
+        }
+    }
+}
+
+impl Authorities {
+    pub(crate) fn new(backend: SharedBackend, stored: Stored) -> Result<Arc<Self>> {
+        let current = RwLock::new(Current::new(stored)?);
+        Ok(Arc::new(Self { backend, current, changed: watch::Sender::new(()) }))
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Told of every change.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Takes over what was just stored here, or read, if it is newer.
+    pub(crate) fn adopt(&self, stored: Stored) -> Result<()> {
+        let next = Current::new(stored)?;
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if next.stored.revision() <= current.stored.revision() {
+            return Ok(());
+        }
+        tracing::info!(phase = %next.mark().phase, "the authorities have changed");
+        *current = next;
+        drop(current);
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    /// Goes to another phase, if the authorities are still as they were in `from`.
+    pub(crate) async fn advance(
+        &self,
+        from: &Current,
+        to: Phase,
+        mode: RotationMode,
+        now: Timestamp,
+    ) -> std::result::Result<(), RotationError> {
+        let next = from.authority().advance(to, mode, now)?;
+        let stored = from.stored.replace(self.backend.as_ref(), next).await?;
+        Ok(self.adopt(stored)?)
+    }
+
+    /// Follows what any server makes of the authorities, until this one stops.
+    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                ended = self.watch() => {
+                    if let Err(error) = ended {
+                        tracing::warn!(%error, "the authorities are read again from the store");
+                    }
+                }
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RELOAD_PAUSE) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    async fn watch(&self) -> Result<()> {
+        let key = Key::new(AUTHORITY_KEY)?;
+        let snapshot = self.backend.read(&[]).await?.revision;
+        self.reload().await?;
+        let range = KeyRange::between(&key, &key.child("0")?);
+        let mut watch = self.backend.watch(&range, snapshot).await?;
+        loop {
+            match watch.next().await?.change {
+                Change::Put(_) => self.reload().await?,
+                Change::Delete(key) => return Err(StoreError::NotFound { key }.into()),
+            }
+        }
+    }
+
+    async fn reload(&self) -> Result<()> {
+        match Authority::load(self.backend.as_ref()).await? {
+            Some(stored) => self.adopt(stored),
+            None => Ok(()),
+        }
+    }
+}

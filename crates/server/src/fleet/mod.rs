@@ -1,0 +1,424 @@
+//! The hosts of the cluster: every record in memory, kept current by watch, written by compare and swap.
+
+mod record;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{
+    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Patience, Result, Revision,
+    SharedBackend, Transaction,
+};
+use refit_types::{AgentRole, HostId, Instance};
+use tokio::sync::watch;
+
+pub(crate) use record::Heartbeat;
+
+/// How long a write is tried while others write the same record, and how soon.
+const TRY_FOR: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// How long to wait before the store is asked again for what a watch lost.
+const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+/// How often to look for hosts that have been away for too long.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
+
+/// Every host that has joined.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    backend: SharedBackend,
+    server: Box<str>,
+    now: fn() -> Timestamp,
+    hosts: RwLock<BTreeMap<HostId, Known>>,
+    /// When the hosts that this server hears were last heard.
+    heard: Mutex<HashMap<HostId, Timestamp>>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    instance: Arc<Instance>,
+    revision: Revision,
+}
+
+/// What a heartbeat came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The host is known; whether two processes report as it.
+    Known {
+        /// Whether they do.
+        duplicate: bool,
+    },
+    /// The host was removed from the cluster.
+    Removed,
+}
+
+/// Why a host could not join.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinRefused {
+    /// Somebody else has that UUID.
+    #[error(
+        "the host {0} has joined already: it can join again only with its own certificate, or after \
+         `refitctl nodes rm {0}`"
+    )]
+    Registered(HostId),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl Fleet {
+    pub(crate) fn new(backend: SharedBackend, server: &str, now: fn() -> Timestamp) -> Arc<Self> {
+        let (hosts, heard) = (RwLock::default(), Mutex::default());
+        Arc::new(Self { backend, server: server.into(), now, hosts, heard })
+    }
+
+    /// Adds a host. One that has reported before must prove to be the same by its certificate.
+    pub(crate) async fn join(
+        &self,
+        host: HostId,
+        hostname: &str,
+        roles: &[AgentRole],
+        proven: bool,
+    ) -> Result<(), JoinRefused> {
+        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
+            let stored = self.stored(host).await?;
+            let instance = match &stored {
+                None => Instance::joined(host, hostname, roles.to_vec(), (self.now)()),
+                Some(known) if proven || known.instance.report.is_none() => {
+                    let mut instance = Instance::clone(&known.instance);
+                    instance.hostname = hostname.into();
+                    instance.roles.extend(roles);
+                    instance.roles.sort();
+                    instance.roles.dedup();
+                    instance
+                }
+                Some(_) => return Err(JoinRefused::Registered(host)),
+            };
+            match self.replace(host, stored.as_ref(), instance).await {
+                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Takes in what a host says, and writes what is new in it.
+    pub(crate) async fn heard(&self, host: HostId, heartbeat: &Heartbeat) -> Result<Heard> {
+        let now = (self.now)();
+        let server = self.server.clone();
+        let change = |known: &Instance| record::after_heartbeat(known, heartbeat, &server, now);
+        let Some(instance) = self.change(host, change).await? else { return Ok(Heard::Removed) };
+        self.lock_heard().insert(host, now);
+        Ok(Heard::Known { duplicate: instance.duplicate_at.is_some() })
+    }
+
+    /// Notes that the connection of that session has ended.
+    pub(crate) async fn departed(&self, host: HostId, session: &str) {
+        self.lock_heard().remove(&host);
+        let now = (self.now)();
+        let change = |known: &Instance| record::after_departure(known, session, &self.server, now);
+        if let Err(error) = self.change(host, change).await {
+            tracing::warn!(%error, %host, "the departure of a host could not be stored");
+        }
+    }
+
+    /// Removes a host, which may then join anew; whether it was there.
+    pub(crate) async fn remove(&self, host: HostId) -> Result<bool> {
+        match self.backend.delete(&key(host)?).await {
+            Ok(revision) => {
+                self.forget(host, revision);
+                Ok(true)
+            }
+            Err(Error::NotFound { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Whether the host belongs to the fleet.
+    pub(crate) async fn knows(&self, host: HostId) -> Result<bool> {
+        Ok(self.stored(host).await?.is_some())
+    }
+
+    /// Up to `limit` hosts behind `after` for which `wanted` holds, and whether there may be more.
+    pub(crate) fn page(
+        &self,
+        after: Option<HostId>,
+        limit: usize,
+        wanted: impl Fn(&Instance) -> bool,
+    ) -> (Vec<Arc<Instance>>, bool) {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = hosts.range((start, Bound::Unbounded)).map(|(_, known)| &known.instance);
+        let mut page = Vec::new();
+        for instance in found.by_ref().filter(|instance| wanted(instance)) {
+            if page.len() == limit {
+                return (page, true);
+            }
+            page.push(instance.clone());
+        }
+        (page, false)
+    }
+
+    /// When the host was last heard, as exactly as this server knows.
+    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
+        let heard = self.lock_heard().get(&instance.host_id).copied();
+        heard.map_or(instance.last_seen, |heard| heard.max(instance.last_seen))
+    }
+
+    /// How many hosts there are.
+    pub(crate) fn len(&self) -> usize {
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Loads every record and follows what becomes of them, until the server stops.
+    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                ended = self.load_and_watch() => {
+                    if let Err(error) = ended {
+                        tracing::warn!(%error, "the fleet is read again from the store");
+                    }
+                }
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RELOAD_PAUSE) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// Removes hosts that have been away for too long, until the server stops.
+    pub(crate) async fn forget_the_lost(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(FORGET_EVERY);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let now = (self.now)();
+            let (lost, _) = self.page(None, usize::MAX, |instance| record::is_forgotten(instance, now));
+            for instance in lost {
+                let host = instance.host_id;
+                match self.remove(host).await {
+                    Ok(_) => {
+                        tracing::info!(target: "audit", %host, hostname = %instance.hostname, "forgot a host that was away for 30 days")
+                    }
+                    Err(error) => tracing::warn!(%error, %host, "a host that is away could not be forgotten"),
+                }
+            }
+        }
+    }
+
+    async fn load_and_watch(&self) -> Result<()> {
+        let range = KeyRange::below(&prefix()?);
+        let (mut rest, mut loaded, mut since) = (range.clone(), BTreeMap::new(), None);
+        loop {
+            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
+            since.get_or_insert(page.revision);
+            loaded.extend(page.items.iter().filter_map(parsed));
+            match page.items.last() {
+                Some(last) if page.more => rest = rest.after(&last.key),
+                _ => break,
+            }
+        }
+        *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        let mut watch = self.backend.watch(&range, since.unwrap_or_default()).await?;
+        loop {
+            self.apply(watch.next().await?);
+        }
+    }
+
+    fn apply(&self, event: Event) {
+        match event.change {
+            Change::Put(item) => {
+                if let Some((host, known)) = parsed(&item) {
+                    self.remember(host, known);
+                }
+            }
+            Change::Delete(key) => {
+                let host = key.as_str().rsplit('/').next().and_then(|name| name.parse().ok());
+                if let Some(host) = host {
+                    self.forget(host, event.revision);
+                }
+            }
+        }
+    }
+
+    /// Keeps what is newer: a watch may be behind this server's own writes.
+    fn remember(&self, host: HostId, known: Known) {
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        match hosts.get(&host) {
+            Some(present) if present.revision >= known.revision => {}
+            _ => drop(hosts.insert(host, known)),
+        }
+    }
+
+    fn forget(&self, host: HostId, at: Revision) {
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        if hosts.get(&host).is_some_and(|known| known.revision < at) {
+            hosts.remove(&host);
+        }
+    }
+
+    /// Writes what `change` makes of the record, again if somebody else did meanwhile; the record then.
+    async fn change(
+        &self,
+        host: HostId,
+        change: impl Fn(&Instance) -> Option<Instance>,
+    ) -> Result<Option<Arc<Instance>>> {
+        let mut known = self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(&host).cloned();
+        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
+            let present = match known {
+                Some(known) => known,
+                None => match self.stored(host).await? {
+                    Some(stored) => stored,
+                    None => return Ok(None),
+                },
+            };
+            let Some(changed) = change(&present.instance) else { return Ok(Some(present.instance)) };
+            match self.replace(host, Some(&present), changed).await {
+                Err(Error::Conflict { .. }) if patience.pause().await => known = None,
+                Err(other) => return Err(other),
+                Ok(()) => {
+                    known = self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(&host).cloned()
+                }
+            }
+            if let Some(known) = &known {
+                return Ok(Some(known.instance.clone()));
+            }
+        }
+    }
+
+    async fn stored(&self, host: HostId) -> Result<Option<Known>> {
+        let item = self.backend.get(&key(host)?).await?;
+        Ok(item.as_ref().and_then(parsed).map(|(_, known)| known))
+    }
+
+    async fn replace(&self, host: HostId, present: Option<&Known>, instance: Instance) -> Result<()> {
+        let key = key(host)?;
+        let expect = present.map_or(Expect::Absent, |known| Expect::Revision(known.revision));
+        let value = serde_json::to_vec(&instance).map_err(|error| Error::Invalid(error.to_string()))?;
+        let revision =
+            self.backend.transact(Transaction::new().expect(&key, expect).put(&key, value)).await?;
+        self.remember(host, Known { instance: Arc::new(instance), revision });
+        Ok(())
+    }
+
+    fn lock_heard(&self) -> std::sync::MutexGuard<'_, HashMap<HostId, Timestamp>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prefix() -> Result<Key> {
+    Key::new("/instances/v1/default")
+}
+
+fn key(host: HostId) -> Result<Key> {
+    prefix()?.child(host)
+}
+
+/// A record that cannot be read is passed over: a newer server may have written it.
+fn parsed(item: &Item) -> Option<(HostId, Known)> {
+    match serde_json::from_slice::<Instance>(&item.value) {
+        Ok(instance) => {
+            let known = Known { revision: item.revision, instance: Arc::new(instance) };
+            Some((known.instance.host_id, known))
+        }
+        Err(error) => {
+            tracing::warn!(key = %item.key, %error, "the record of a host cannot be read");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_backend::MemoryBackend;
+    use refit_types::{Edition, Report, RotationMark, Session, UpgraderKind};
+
+    use super::*;
+
+    fn host(n: u128) -> HostId {
+        HostId::new(uuid::Uuid::from_u128(n))
+    }
+
+    fn beat(session: &str, version: &str) -> Heartbeat {
+        Heartbeat {
+            hostname: "web".into(),
+            report: Report {
+                version: version.parse().unwrap(),
+                edition: Edition::Oss,
+                node_labels: Default::default(),
+                instance_labels: "environment=staging".parse().unwrap(),
+                upgrader: UpgraderKind::None,
+                updater: None,
+                session: Session { id: session.into(), started_at: Timestamp::UNIX_EPOCH },
+                rotation: RotationMark::default(),
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stolen_token_does_not_take_over_a_host() {
+        let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
+        let node = [AgentRole::Node];
+        fleet.join(host(1), "web", &node, false).await.unwrap();
+        fleet.join(host(1), "web", &node, false).await.expect("an answer that was lost is asked for again");
+        fleet.heard(host(1), &beat("a", "1.0.0")).await.unwrap();
+        let refused = fleet.join(host(1), "evil", &node, false).await.unwrap_err().to_string();
+        assert!(refused.contains("has joined already") && refused.contains("refitctl nodes rm"), "{refused}");
+        fleet.join(host(1), "web", &[AgentRole::Kube], true).await.expect("by its own certificate");
+        assert!(fleet.remove(host(1)).await.unwrap());
+        fleet.join(host(1), "web", &node, false).await.expect("after it was removed");
+    }
+
+    #[tokio::test]
+    async fn servers_see_each_others_hosts() {
+        let backend: SharedBackend = Arc::new(MemoryBackend::default());
+        let one = Fleet::new(backend.clone(), "s1", Timestamp::now);
+        one.join(host(7), "early", &[AgentRole::Node], false).await.unwrap();
+        let two = Fleet::new(backend, "s2", Timestamp::now);
+        let (stop, stopped) = watch::channel(false);
+        let following = tokio::spawn(two.clone().follow(stopped));
+        one.join(host(8), "late", &[AgentRole::Node], false).await.unwrap();
+        one.heard(host(8), &beat("a", "1.0.0")).await.unwrap();
+        let version = |known: &Instance| known.report.as_ref().map(|report| report.version.to_string());
+        let seen = async {
+            while two.len() < 2
+                || two.page(Some(host(7)), 1, |_| true).0.first().and_then(|i| version(i)).is_none()
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), seen).await.expect("the other server's hosts");
+        // The host moves to the second server: the first one's departure must not make it look away.
+        assert_eq!(two.heard(host(8), &beat("a", "1.0.1")).await.unwrap(), Heard::Known { duplicate: false });
+        one.departed(host(8), "a").await;
+        let (page, _) = two.page(Some(host(7)), 1, |_| true);
+        assert_eq!((page[0].server.as_deref(), version(&page[0]).as_deref()), (Some("s2"), Some("1.0.1")));
+        two.departed(host(8), "a").await;
+        assert_eq!(two.page(Some(host(7)), 1, |_| true).0[0].server, None);
+        assert_eq!(two.heard(host(9), &beat("a", "1.0.0")).await.unwrap(), Heard::Removed);
+        stop.send_replace(true);
+        following.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn pages_are_filtered_and_in_order() {
+        let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
+        for n in 1..=10 {
+            fleet.join(host(n), &format!("web-{n}"), &[AgentRole::Node], false).await.unwrap();
+        }
+        let even = |instance: &Instance| instance.host_id.uuid().as_u128().is_multiple_of(2);
+        let (first, more) = fleet.page(None, 3, even);
+        let ids =
+            |page: &[Arc<Instance>]| page.iter().map(|i| i.host_id.uuid().as_u128()).collect::<Vec<_>>();
+        assert_eq!((ids(&first), more), (vec![2, 4, 6], true));
+        let (rest, more) = fleet.page(Some(host(6)), 3, even);
+        assert_eq!((ids(&rest), more), (vec![8, 10], false));
+    }
+}

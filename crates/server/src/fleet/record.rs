@@ -1,0 +1,155 @@
+//! What becomes of a host's record: decisions only.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{Instance, Report};
+
+/// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
+pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(15 * 60);
+/// How long after the last report of a second process a host is still called a duplicate.
+const DUPLICATE_FOR: Duration = Duration::from_secs(10 * 60);
+/// How exact the time of that report is.
+const DUPLICATE_WITHIN: Duration = Duration::from_secs(60);
+/// A host that was away for so long is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(30 * 86_400);
+
+/// What a heartbeat says.
+#[derive(Debug, Clone)]
+pub(crate) struct Heartbeat {
+    pub(crate) hostname: Box<str>,
+    pub(crate) report: Report,
+}
+
+/// The record after a heartbeat that `server` received, if it must be written.
+pub(crate) fn after_heartbeat(
+    known: &Instance,
+    heartbeat: &Heartbeat,
+    server: &str,
+    now: Timestamp,
+) -> Option<Instance> {
+    if is_superseded(known, heartbeat) {
+        let noted = known.duplicate_at.is_some_and(|at| !passed(at, DUPLICATE_WITHIN, now));
+        return (!noted).then(|| Instance { duplicate_at: Some(now), ..known.clone() });
+    }
+    let duplicate_at = known.duplicate_at.filter(|at| !passed(*at, DUPLICATE_FOR, now));
+    let unchanged = known.report.as_ref() == Some(&heartbeat.report)
+        && known.hostname == heartbeat.hostname
+        && known.server.as_deref() == Some(server)
+        && known.duplicate_at == duplicate_at;
+    if unchanged && !passed(known.last_seen, SEEN_WITHIN, now) {
+        return None;
+    }
+    Some(Instance {
+        hostname: heartbeat.hostname.clone(),
+        last_seen: now,
+        report: Some(heartbeat.report.clone()),
+        server: Some(server.into()),
+        duplicate_at,
+        ..known.clone()
+    })
+}
+
+/// Whether a process that started later has reported as this host: then two of them run.
+pub(crate) fn is_superseded(known: &Instance, heartbeat: &Heartbeat) -> bool {
+    let ours = &heartbeat.report.session;
+    let recorded = known.report.as_ref().map(|report| &report.session);
+    recorded.is_some_and(|session| session.id != ours.id && session.started_at > ours.started_at)
+}
+
+/// The record after the connection of that session to `server` ended, if it must be written.
+pub(crate) fn after_departure(
+    known: &Instance,
+    session: &str,
+    server: &str,
+    now: Timestamp,
+) -> Option<Instance> {
+    let is_its_own = known.report.as_ref().is_some_and(|report| &*report.session.id == session);
+    (is_its_own && known.server.as_deref() == Some(server)).then(|| Instance {
+        server: None,
+        last_seen: now,
+        ..known.clone()
+    })
+}
+
+/// Whether the host has been away for so long that it no longer belongs to the fleet.
+pub(crate) fn is_forgotten(known: &Instance, now: Timestamp) -> bool {
+    passed(known.last_seen, FORGET_AFTER, now)
+}
+
+fn passed(since: Timestamp, length: Duration, now: Timestamp) -> bool {
+    let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+    now.duration_since(since) > length
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_types::{AgentRole, Edition, RotationMark, Session, UpgraderKind};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn host() -> Instance {
+        let id = "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap();
+        Instance::joined(id, "web-1", vec![AgentRole::Node], at(0))
+    }
+
+    fn beat(session: &str, started: i64, version: &str) -> Heartbeat {
+        Heartbeat {
+            hostname: "web-1".into(),
+            report: Report {
+                version: version.parse().unwrap(),
+                edition: Edition::Oss,
+                node_labels: Default::default(),
+                instance_labels: Default::default(),
+                upgrader: UpgraderKind::Binary,
+                updater: None,
+                session: Session { id: session.into(), started_at: at(started) },
+                rotation: RotationMark::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn only_changes_are_written_and_the_time_now_and_then() {
+        let first = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
+        assert_eq!((first.server.as_deref(), first.last_seen), (Some("s1"), at(10)));
+        assert_eq!(after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s1", at(40)), None);
+        assert!(after_heartbeat(&first, &beat("a", 0, "1.0.1"), "s1", at(40)).is_some(), "a new version");
+        assert!(after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s2", at(40)).is_some(), "another server");
+        let later = after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s1", at(1000)).unwrap();
+        assert_eq!(later, Instance { last_seen: at(1000), ..first });
+    }
+
+    #[test]
+    fn a_restarted_agent_takes_over_and_a_second_one_is_noticed() {
+        let first = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
+        let restarted = after_heartbeat(&first, &beat("b", 20, "1.0.1"), "s1", at(25)).unwrap();
+        assert_eq!((&*restarted.report.as_ref().unwrap().session.id, restarted.duplicate_at), ("b", None));
+
+        let twice = after_heartbeat(&restarted, &beat("a", 0, "1.0.0"), "s2", at(40)).unwrap();
+        assert_eq!(twice.duplicate_at, Some(at(40)));
+        assert_eq!(twice.report, restarted.report, "the older one changes nothing else");
+        assert_eq!(
+            after_heartbeat(&twice, &beat("a", 0, "1.0.0"), "s2", at(70)),
+            None,
+            "and not at every beat"
+        );
+        assert_eq!(after_heartbeat(&twice, &beat("b", 20, "1.0.1"), "s1", at(80)), None);
+        let over = after_heartbeat(&twice, &beat("b", 20, "1.0.1"), "s1", at(40 + 601)).unwrap();
+        assert_eq!(over.duplicate_at, None);
+    }
+
+    #[test]
+    fn only_its_own_connection_ends_a_hosts_liveness() {
+        let first = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
+        assert_eq!(after_departure(&first, "a", "s2", at(50)), None);
+        assert_eq!(after_departure(&first, "z", "s1", at(50)), None);
+        let gone = after_departure(&first, "a", "s1", at(50)).unwrap();
+        assert_eq!((gone.server, gone.last_seen), (None, at(50)));
+        assert!(!is_forgotten(&first, at(86_400 * 30)) && is_forgotten(&first, at(86_400 * 30 + 11)));
+    }
+}

@@ -1,0 +1,59 @@
+use jiff::Timestamp;
+use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend};
+use refit_pki::{CaPin, Certificate};
+use serde::{Deserialize, Serialize};
+
+/// An identity that was signed for a person: what a rotation must know of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IssuedIdentity {
+    pub(crate) user: String,
+    pub(crate) serial: String,
+    pub(crate) expires: Timestamp,
+    /// The authority that signed it.
+    pub(crate) ca_pin: String,
+}
+
+fn prefix() -> Result<Key> {
+    Key::new("/identities/v1/user")
+}
+
+/// Notes an identity before it is handed out.
+pub(crate) async fn note(
+    backend: &SharedBackend,
+    user: &str,
+    certificate: &Certificate,
+    by: CaPin,
+) -> Result<()> {
+    let issued = IssuedIdentity {
+        user: user.into(),
+        serial: certificate.serial().into(),
+        expires: certificate.not_after(),
+        ca_pin: by.to_string(),
+    };
+    let value = serde_json::to_vec(&issued).map_err(|error| Error::Invalid(error.to_string()))?;
+    backend.put(&prefix()?.child(&issued.serial)?, value.into()).await.map(drop)
+}
+
+/// The identities that have not ended; the records of those that have are removed on the way.
+pub(crate) async fn unexpired(backend: &SharedBackend, now: Timestamp) -> Result<Vec<IssuedIdentity>> {
+    let (mut rest, mut good) = (KeyRange::below(&prefix()?), Vec::new());
+    loop {
+        let page = backend.range(&rest, MAX_PAGE_ITEMS).await?;
+        for item in &page.items {
+            match serde_json::from_slice::<IssuedIdentity>(&item.value) {
+                Ok(issued) if issued.expires > now => good.push(issued),
+                Ok(_) => match backend.delete(&item.key).await {
+                    Ok(_) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+                Err(error) => {
+                    tracing::warn!(key = %item.key, %error, "the record of an identity cannot be read")
+                }
+            }
+        }
+        match page.items.last() {
+            Some(last) if page.more => rest = rest.after(&last.key),
+            _ => return Ok(good),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{Result, SharedBackend};
+use refit_pki::{CaPin, Phase};
+use refit_types::Instance;
+use tokio::sync::watch;
+
+use crate::authorities::{Authorities, Current};
+use crate::fleet::Fleet;
+use crate::issued::{self, IssuedIdentity};
+
+/// How often an automatic rotation is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Somebody who would be cut off if the rotation went on now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Laggard {
+    pub(crate) kind: &'static str,
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) reason: String,
+}
+
+/// Who lags: hosts that have not carried out the present phase, and people whose identity only the old
+/// authority vouches for when servers are about to show the new one's.
+pub(crate) async fn laggards(
+    backend: &SharedBackend,
+    fleet: &Fleet,
+    current: &Current,
+    now: Timestamp,
+) -> Result<Vec<Laggard>> {
+    let phase = current.authority().phase();
+    if phase == Phase::Standby {
+        return Ok(Vec::new());
+    }
+    let mark = current.mark();
+    let (hosts, _) = fleet.page(None, usize::MAX, |instance| {
+        instance.report.as_ref().is_none_or(|report| report.rotation != mark)
+    });
+    let mut lagging: Vec<Laggard> =
+        hosts.iter().map(|instance| lagging_host(instance, &mark.phase)).collect();
+    if matches!(phase, Phase::UpdateClients | Phase::UpdateServers) {
+        let signer = CaPin::of(current.authority().certificate()).to_string();
+        let issued = issued::unexpired(backend, now).await?;
+        lagging.extend(issued.into_iter().filter(|issued| issued.ca_pin != signer).map(lagging_user));
+    }
+    Ok(lagging)
+}
+
+fn lagging_host(instance: &Instance, phase: &str) -> Laggard {
+    let reason = match &instance.report {
+        None => "it has joined and never reported".into(),
+        Some(report) if instance.server.is_some() => {
+            let at = if report.rotation.id.is_empty() { "no phase" } else { &report.rotation.phase };
+            format!("it is connected and has reached {at}, not {phase}")
+        }
+        Some(_) => {
+            format!("it is away, last seen at {}", instance.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC"))
+        }
+    };
+    Laggard { kind: "host", id: instance.host_id.to_string(), name: instance.hostname.to_string(), reason }
+}
+
+fn lagging_user(issued: IssuedIdentity) -> Laggard {
+    let until = issued.expires.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let reason = format!("signed by the old authority, good until {until}; sign it again");
+    Laggard { kind: "user", id: issued.serial, name: issued.user, reason }
+}
+
+/// Moves an automatic rotation on when its time has come and nobody lags, until the server stops. Any
+/// server may; the first to store the next phase does.
+pub(crate) async fn drive(
+    backend: SharedBackend,
+    fleet: Arc<Fleet>,
+    authorities: Arc<Authorities>,
+    now: fn() -> Timestamp,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let current = authorities.current();
+        let Some(rotation) = current.authority().rotation() else { continue };
+        let Some((next, due)) = rotation.next_phase() else { continue };
+        if now() < due {
+            continue;
+        }
+        match laggards(&backend, &fleet, &current, now()).await {
+            Ok(lagging) if !lagging.is_empty() => {
+                tracing::debug!(lagging = lagging.len(), "the rotation waits for those who lag");
+            }
+            Ok(_) => match authorities.advance(&current, next, rotation.mode, now()).await {
+                Ok(()) => {
+                    tracing::info!(target: "audit", phase = %next, "the rotation of the authorities went on")
+                }
+                Err(error) => tracing::warn!(%error, "the rotation of the authorities could not go on"),
+            },
+            Err(error) => tracing::warn!(%error, "who lags in the rotation could not be found out"),
+        }
+    }
+}
