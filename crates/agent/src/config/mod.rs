@@ -1,0 +1,218 @@
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use refit_pki::CaPin;
+use refit_types::{AgentRole, DataDir, Faults, Labels};
+
+use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};
+
+mod file;
+mod period;
+mod proxy;
+mod token;
+
+pub use file::CommandSettings;
+pub use period::{LONGEST_PERIOD, SHORTEST_PERIOD};
+pub use proxy::{DEFAULT_PORT, ProxyAddress};
+pub use token::Token;
+
+/// What may be set, in one place of several: the file, the environment, the command line. All optional;
+/// [`Settings::over`] lays one over another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Where everything of this agent is kept.
+    pub data_dir: Option<PathBuf>,
+    /// `HOST[:PORT]` of the control plane's servers.
+    pub proxies: Option<Vec<String>>,
+    /// What lets the host join.
+    pub token: Option<Token>,
+    /// By what the control plane is known before the host has joined.
+    pub ca_pin: Option<String>,
+    /// What the agent does on this host.
+    pub roles: Option<Vec<String>>,
+    /// Said of the agent, for groups to select by.
+    pub instance_labels: Option<Vec<(String, String)>>,
+    /// Likewise, found out by programs.
+    pub instance_commands: Option<Vec<CommandSettings>>,
+    /// Said of the host as something to connect to.
+    pub node_labels: Option<Vec<(String, String)>>,
+    /// Likewise, found out by programs.
+    pub node_commands: Option<Vec<CommandSettings>>,
+    /// After how long without the control plane the agent exits.
+    pub unreachable_exit: Option<String>,
+}
+
+/// How an agent runs, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// Where everything of this agent is kept.
+    pub data_dir: DataDir,
+    /// The control plane's servers, at least one.
+    pub proxies: Vec<ProxyAddress>,
+    /// What lets the host join; not needed once it has.
+    pub token: Option<Token>,
+    /// By what the control plane is known before the host has joined; without it, by a public certificate.
+    pub ca_pin: Option<CaPin>,
+    /// What the agent does on this host, at least one thing.
+    pub roles: BTreeSet<AgentRole>,
+    /// Said of the agent, for groups to select by.
+    pub instance_labels: Labels,
+    /// Likewise, found out by programs.
+    pub instance_commands: Vec<LabelCommand>,
+    /// Said of the host as something to connect to.
+    pub node_labels: Labels,
+    /// Likewise, found out by programs.
+    pub node_commands: Vec<LabelCommand>,
+    /// After how long without the control plane the agent exits.
+    pub unreachable_exit: Duration,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration file {path} cannot be read: {source}", path = .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file does not say what it should.
+    #[error("{path}: {problem}", path = .path.display())]
+    Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        problem: String,
+    },
+    /// Settings have values that cannot be used: all of them, by their places in the file.
+    #[error("the agent's settings cannot be used:\n{0}")]
+    Faults(Faults),
+}
+
+impl Settings {
+    /// Reads a YAML file; keys that are not known are refused, with their line and column.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
+        file::parse(&text).map_err(|problem| ConfigError::Invalid { path: path.into(), problem })
+    }
+
+    /// These settings, and `lower` where they say nothing.
+    pub fn over(self, lower: Self) -> Self {
+        Self {
+            data_dir: self.data_dir.or(lower.data_dir),
+            proxies: self.proxies.or(lower.proxies),
+            token: self.token.or(lower.token),
+            ca_pin: self.ca_pin.or(lower.ca_pin),
+            roles: self.roles.or(lower.roles),
+            instance_labels: self.instance_labels.or(lower.instance_labels),
+            instance_commands: self.instance_commands.or(lower.instance_commands),
+            node_labels: self.node_labels.or(lower.node_labels),
+            node_commands: self.node_commands.or(lower.node_commands),
+            unreachable_exit: self.unreachable_exit.or(lower.unreachable_exit),
+        }
+    }
+
+    /// Checks every value, and fills in what is not set. Every fault is told, by its place in the file.
+    pub fn check(self, default_data_dir: &Path) -> Result<AgentConfig, ConfigError> {
+        let mut faults = Faults::default();
+        let data_dir = self.data_dir.unwrap_or_else(|| default_data_dir.to_owned());
+        if !data_dir.is_absolute() {
+            let problem = format!("{:?} is not an absolute path, like /var/lib/refit", data_dir.display());
+            faults.add("refit.data_dir", problem);
+        }
+        let proxies = proxies(self.proxies, &mut faults);
+        let token = self.token.and_then(|token| kept("refit.token", token.checked(), &mut faults));
+        let ca_pin = self.ca_pin.and_then(|pin| kept("refit.ca_pin", pin.parse(), &mut faults));
+        let roles = roles(self.roles, &mut faults);
+        let places = ("refit.labels", "refit.commands");
+        let (instance_labels, instance_commands) =
+            labels(places, self.instance_labels, self.instance_commands, &mut faults);
+        let unreachable_exit = self
+            .unreachable_exit
+            .and_then(|text| kept("refit.unreachable_exit", period::parse(&text), &mut faults));
+        let places = ("ssh_service.labels", "ssh_service.commands");
+        let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut faults);
+        let config = AgentConfig {
+            data_dir: DataDir::new(data_dir),
+            proxies,
+            token,
+            ca_pin,
+            roles,
+            instance_labels,
+            instance_commands,
+            node_labels,
+            node_commands,
+            unreachable_exit: unreachable_exit.unwrap_or(DEFAULT_UNREACHABLE_EXIT),
+        };
+        faults.or(Some(config)).map_err(ConfigError::Faults)
+    }
+}
+
+fn kept<T, E: std::fmt::Display>(
+    place: impl Into<String>,
+    value: Result<T, E>,
+    faults: &mut Faults,
+) -> Option<T> {
+    value.map_err(|error| faults.add(place, error.to_string())).ok()
+}
+
+fn proxies(given: Option<Vec<String>>, faults: &mut Faults) -> Vec<ProxyAddress> {
+    let given = given.unwrap_or_default();
+    if given.is_empty() {
+        faults.add("refit.proxy", "is missing; expected HOST[:PORT] of the control plane");
+    }
+    let mut proxies = Vec::new();
+    for (n, text) in given.iter().enumerate() {
+        let place = if given.len() == 1 { "refit.proxy".into() } else { format!("refit.proxies[{n}]") };
+        match kept(place.as_str(), text.parse::<ProxyAddress>(), faults) {
+            Some(proxy) if proxies.contains(&proxy) => faults.add(place, format!("{proxy} is there twice")),
+            Some(proxy) => proxies.push(proxy),
+            None => {}
+        }
+    }
+    proxies
+}
+
+fn roles(given: Option<Vec<String>>, faults: &mut Faults) -> BTreeSet<AgentRole> {
+    let Some(given) = given else { return BTreeSet::from([AgentRole::Node]) };
+    if given.is_empty() {
+        faults.add("refit.roles", "is empty; expected at least one role, like [node]");
+    }
+    let parsed = given.iter().enumerate();
+    parsed.filter_map(|(n, role)| kept(format!("refit.roles[{n}]"), role.parse(), faults)).collect()
+}
+
+fn labels(
+    (fixed_place, command_place): (&str, &str),
+    fixed: Option<Vec<(String, String)>>,
+    commands: Option<Vec<CommandSettings>>,
+    faults: &mut Faults,
+) -> (Labels, Vec<LabelCommand>) {
+    let mut labels = Labels::default();
+    for (name, value) in fixed.unwrap_or_default() {
+        kept(format!("{fixed_place}.{name}"), labels.insert(&name, &value), faults);
+    }
+    let mut all = labels.clone();
+    let mut checked = Vec::new();
+    for (n, command) in commands.unwrap_or_default().into_iter().enumerate() {
+        let place = |field: &str| format!("{command_place}[{n}].{field}");
+        if all.get(&command.name).is_some() {
+            faults.add(place("name"), format!("there is another label {:?}", command.name));
+        }
+        kept(place("name"), all.insert(&command.name, ""), faults);
+        if command.command.first().is_none_or(|program| program.is_empty()) {
+            faults.add(place("command"), "names no program; expected a list, like ['/bin/uname', '-p']");
+        }
+        let period = kept(place("period"), period::parse(&command.period), faults);
+        let CommandSettings { name, command, .. } = command;
+        checked.extend(period.map(|period| LabelCommand { name, command, period }));
+    }
+    (labels, checked)
+}
+
+#[cfg(test)]
+mod tests;

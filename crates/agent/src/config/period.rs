@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// Nothing that an agent does again and again needs to be done more often.
+pub const SHORTEST_PERIOD: Duration = Duration::from_secs(10);
+
+/// What is longer than a week is a slip of the pen, or meant as never.
+pub const LONGEST_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Reads `1h0m0s`, `90s`, `5m`.
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|period| Duration::try_from(period).ok());
+    let Some(period) = parsed else {
+        let shown: String = text.chars().take(80).collect();
+        return Err(format!("{shown:?} is not a period; expected something like 1h0m0s, 5m or 30s"));
+    };
+    if period < SHORTEST_PERIOD || period > LONGEST_PERIOD {
+        return Err(format!("{text:?} is out of bounds; expected 10s to 168h (7 days)"));
+    }
+    Ok(period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_have_units_and_bounds() {
+        for (text, seconds) in [
+            ("1h0m0s", 3600),
+            ("30s", 30),
+            ("5m", 300),
+            ("1h30m", 5400),
+            ("10s", 10),
+            ("168h", 604_800),
+            ("1.5h", 5400),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "3600", "soon", "9s", "9.999s", "168h0m1s", "-1h", "1h ago", "1y", "99999999999999h"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse("5s").unwrap_err(), r#""5s" is out of bounds; expected 10s to 168h (7 days)"#);
+    }
+}
