@@ -1,0 +1,9 @@
+//! Many agents in one process, speaking the real protocol: each has a key, joins with a token, holds a
+//! TLS connection of its own and sends heartbeats. For benchmarks, and to see what a fleet does to a
+//! control plane.
+
+mod agent;
+mod fleet;
+
+pub use agent::{AgentError, Joined, SimulatedAgent};
+pub use fleet::{Counts, FleetOptions, SimulatedFleet};
