@@ -21,6 +21,11 @@ impl Failure {
         Self { message: error.to_string(), code: 2 }
     }
 
+    /// It ended in a way that has a code of its own.
+    pub(crate) fn with_code(error: impl Display, code: u8) -> Self {
+        Self { message: error.to_string(), code }
+    }
+
     /// Tells the person and gives the code to exit with.
     pub(crate) fn report(self) -> ExitCode {
         anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", self.message);

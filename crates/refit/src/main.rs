@@ -1,5 +1,6 @@
-//! Refit as one binary: `refit server`, and `refitctl` when it is called by that name or as `refit ctl`.
+//! Refit as one binary: `refit server`, `refit agent`, and `refitctl` when it is called by that name or as `refit ctl`.
 
+mod agent;
 mod ctl;
 mod data_dir;
 mod exit;
@@ -28,6 +29,8 @@ struct Refit {
 enum Command {
     /// Run a control plane
     Server(server::Args),
+    /// Run the agent of a host, or ask how it is
+    Agent(agent::Args),
     /// Administer a cluster (the same as refitctl)
     Ctl(ctl::Args),
     /// Print a completion script for a shell
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     } else {
         match Refit::parse().command {
             Command::Server(args) => server::run(args, &invocation),
+            Command::Agent(args) => agent::run(args),
             Command::Ctl(args) => ctl::run(args, &invocation),
             Command::Completions { shell } => output::completions(shell, Refit::command()),
         }

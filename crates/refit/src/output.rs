@@ -89,7 +89,8 @@ pub(crate) fn utc(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-fn in_words(at: Timestamp, now: Timestamp) -> String {
+/// A moment as seen from `now`: `in 3 hours`, `1 second ago`.
+pub(crate) fn in_words(at: Timestamp, now: Timestamp) -> String {
     let seconds = at.duration_since(now).as_secs();
     let steps = [(365 * 86_400, "year"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
     let length = seconds.unsigned_abs();

@@ -9,15 +9,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 8] = [
+const HOUSE: [(&str, &[&str]); 10] = [
     ("refit-types", &[]),
     ("refit-backend", &[]),
     ("refit-proto", &[]),
     ("refit-migrations", &["refit-backend", "refit-types"]),
     ("refit-pki", &["refit-backend", "refit-types"]),
     ("refit-server", &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-types"]),
+    ("refit-agent", &["refit-pki", "refit-proto", "refit-types"]),
+    ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-testbed", &[]),
-    ("refit", &["refit-pki", "refit-proto", "refit-server", "refit-types"]),
+    ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-server", "refit-types"]),
 ];
 
 const LICENCES: [&str; 11] = [

@@ -2,13 +2,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo, Timestamp};
+use jiff::Timestamp;
 use refit_pki::{Certificate, Identity, PrivateKey, Role, UserName};
 use refit_proto::auth::v1::SignUserRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use serde::Serialize;
 
-use super::Global;
+use super::{Global, duration};
 use crate::exit::Failure;
 use crate::invocation::{Invocation, quoted};
 use crate::output;
@@ -17,6 +17,8 @@ use crate::output;
 pub(crate) enum Command {
     /// Make an identity for a person
     Sign(Sign),
+    /// Replace the cluster's authorities
+    Rotate(super::rotate::Rotate),
 }
 
 #[derive(Debug, clap::Args)]
@@ -51,8 +53,10 @@ struct Signed {
 
 impl Command {
     pub(crate) async fn run(self, global: &Global, invocation: &Invocation) -> Result<(), Failure> {
-        let Self::Sign(sign) = self;
-        sign.run(global, invocation).await
+        match self {
+            Self::Sign(sign) => sign.run(global, invocation).await,
+            Self::Rotate(rotate) => rotate.run(global).await,
+        }
     }
 }
 
@@ -96,28 +100,5 @@ impl Sign {
             global.target.address()?,
         );
         output::done(global.format, &answer, message)
-    }
-}
-
-/// `8h`, `90m`, `7d`: a day is 24 hours.
-fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?} is not a time; expected something like 30m, 8h or 7d");
-    let span: Span = text.parse().map_err(|_| expected())?;
-    let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| expected())?;
-    Duration::try_from(length).map_err(|_| expected())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_taken_as_people_write_them() {
-        let seconds = |text: &str| duration(text).map(|duration| duration.as_secs());
-        assert_eq!((seconds("8h"), seconds("90m"), seconds("7d")), (Ok(28_800), Ok(5400), Ok(604_800)));
-        assert_eq!(seconds("1h30m"), Ok(5400));
-        for bad in ["", "8", "h", "-8h", "eight hours"] {
-            assert!(seconds(bad).is_err(), "{bad:?}");
-        }
     }
 }

@@ -3,11 +3,17 @@
 mod auth;
 mod connect;
 mod migrations;
+mod nodes;
 mod resources;
+mod rotate;
 mod status;
+mod tokens;
+
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use jiff::{Span, SpanRelativeTo};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -59,6 +65,18 @@ enum Command {
         #[command(subcommand)]
         command: auth::Command,
     },
+    /// Add, show and remove the hosts of the fleet
+    #[command(after_help = "Examples:\n  refitctl nodes add --roles node --ttl 10m\n  refitctl nodes ls")]
+    Nodes {
+        #[command(subcommand)]
+        command: nodes::Command,
+    },
+    /// Show and delete the tokens by which hosts join
+    #[command(after_help = "Example:\n  refitctl tokens ls")]
+    Tokens {
+        #[command(subcommand)]
+        command: tokens::Command,
+    },
     /// Show and apply changes of the shape of stored data
     #[command(after_help = "Examples:\n  refitctl migrations ls\n  refitctl migrations apply")]
     Migrations {
@@ -82,6 +100,8 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             Command::Create(create) => create.run(&global).await,
             Command::Rm(rm) => rm.run(&global).await,
             Command::Auth { command } => command.run(&global, invocation).await,
+            Command::Nodes { command } => command.run(&global).await,
+            Command::Tokens { command } => command.run(&global).await,
             Command::Migrations { command } => command.run(&global).await,
             Command::Completions { shell } => output::completions(shell, Program::command()),
         }
@@ -92,4 +112,27 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
 fn timestamp(at: Option<prost_types::Timestamp>) -> Option<jiff::Timestamp> {
     let at = at?;
     jiff::Timestamp::new(at.seconds, at.nanos).ok()
+}
+
+/// `8h`, `90m`, `7d`: a day is 24 hours.
+fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || format!("{text:?} is not a time; expected something like 30m, 8h or 7d");
+    let span: Span = text.parse().map_err(|_| expected())?;
+    let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| expected())?;
+    Duration::try_from(length).map_err(|_| expected())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_taken_as_people_write_them() {
+        let seconds = |text: &str| duration(text).map(|duration| duration.as_secs());
+        assert_eq!((seconds("8h"), seconds("90m"), seconds("7d")), (Ok(28_800), Ok(5400), Ok(604_800)));
+        assert_eq!(seconds("1h30m"), Ok(5400));
+        for bad in ["", "8", "h", "-8h", "eight hours"] {
+            assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -20,6 +20,14 @@ struct Status {
     migrations: Migrations,
     resources: BTreeMap<String, u64>,
     caller: Caller,
+    hosts: Hosts,
+    rotation_phase: String,
+}
+
+#[derive(Serialize)]
+struct Hosts {
+    total: u64,
+    connected: u64,
 }
 
 #[derive(Serialize)]
@@ -68,8 +76,10 @@ fn text(status: &Status, now: Timestamp) -> String {
         ("Cluster", status.cluster.clone()),
         ("CA pin", status.ca_pin.clone()),
         ("CA expires", when(status.ca_expires)),
+        ("CA rotation", status.rotation_phase.clone()),
         ("Store", format!("{}, revision {}", status.store, status.store_revision)),
         ("Migrations", stand.join(", ")),
+        ("Hosts", format!("{}, {} connected", status.hosts.total, status.hosts.connected)),
         ("Resources", resources.join(", ")),
         ("You", format!("{} ({}), until {}", caller.name, caller.roles.join(", "), when(caller.expires))),
     ]);
@@ -94,7 +104,10 @@ impl From<wire::Status> for Status {
         });
         let migrations = status.migrations.unwrap_or_default();
         let caller = status.caller.unwrap_or_default();
+        let hosts = status.hosts.unwrap_or_default();
         Self {
+            hosts: Hosts { total: hosts.total, connected: hosts.connected },
+            rotation_phase: status.rotation_phase,
             cluster: status.cluster,
             ca_pin: status.ca_pin,
             ca_expires: super::timestamp(status.ca_expires),

@@ -1,0 +1,210 @@
+//! What a fleet costs a server: heartbeats against empty calls, joins against their signatures, memory
+//! for each connected agent and each cached record.
+//!
+//! `cargo bench -p refit --bench fleet`; the server is a process of its own on the same machine.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use refit_backend::MemoryBackend;
+use refit_loadgen::{FleetOptions, Joined, SimulatedAgent, SimulatedFleet};
+use refit_pki::{Authority, HOST_TTL, PrivateKey, SigningRequest};
+use refit_types::{
+    AgentRole, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
+};
+use serde_json::Value;
+use uuid::Uuid;
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// As many as fit under the usual limit of open files; fewer by `REFIT_BENCH_AGENTS`.
+const AGENTS: usize = 15_000;
+/// Calls under way at once, in both of the sides that are compared.
+const AT_ONCE: usize = 128;
+const FOR: Duration = Duration::from_secs(8);
+const RECORDS: u128 = 100_000;
+
+struct Server {
+    process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start() -> Outcome<Self> {
+        let folder = tempfile::tempdir()?;
+        let process = Command::new(env!("CARGO_BIN_EXE_refit"))
+            .args(["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(folder.path().join("data"))
+            .env("REFIT_LOG", "error")
+            .stdout(Stdio::null())
+            .spawn()?;
+        let server = Self { process, folder };
+        let end = Instant::now() + Duration::from_secs(30);
+        while server.address().is_err() {
+            if Instant::now() > end {
+                return Err("the server did not start".into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(server)
+    }
+
+    fn address(&self) -> Outcome<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("data/admin/endpoint"))?.trim().to_owned())
+    }
+
+    fn token(&self) -> Outcome<Value> {
+        let output = Command::new(env!("CARGO_BIN_EXE_refit"))
+            .args(["ctl", "nodes", "add", "--ttl", "2h", "--format", "json", "--data-dir"])
+            .arg(self.folder.path().join("data"))
+            .output()?;
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    fn resident(&self) -> Outcome<u64> {
+        resident(self.process.id())
+    }
+}
+
+fn resident(pid: u32) -> Outcome<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
+    let kib: u64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
+    Ok(kib * 1024)
+}
+
+/// What a join costs in signatures alone: the request's proof, the TLS and the SSH certificate.
+async fn signatures_per_second() -> Outcome<f64> {
+    let authority =
+        Authority::load_or_create(&MemoryBackend::default(), "bench".parse()?, Timestamp::now()).await?;
+    let request = PrivateKey::generate()?.signing_request()?;
+    let started = Instant::now();
+    let mut count = 0;
+    while started.elapsed() < Duration::from_secs(3) {
+        let request = SigningRequest::from_pem(&request)?;
+        let host = HostId::new(Uuid::from_u128(count));
+        authority.issue_host(&request, host, AgentRole::Node, HOST_TTL, Timestamp::now())?;
+        count += 1;
+    }
+    Ok(count as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Bytes of memory for one cached record with five labels.
+fn record_size() -> Outcome<f64> {
+    let before = resident(std::process::id())?;
+    let mut cache = BTreeMap::new();
+    for n in 0..RECORDS {
+        let host = HostId::new(Uuid::from_u128(n));
+        let mut labels = Labels::default();
+        for label in 0..5 {
+            labels.insert(&format!("label-{label}"), &format!("value-{n}"))?;
+        }
+        let mut instance =
+            Instance::joined(host, &format!("host-{n}"), vec![AgentRole::Node], Timestamp::now());
+        instance.server = Some("b47e39ed-6e1b-4691-83f2-b5570504cc96".into());
+        instance.report = Some(Report {
+            version: "15.1.1".parse()?,
+            edition: Edition::Oss,
+            node_labels: Labels::default(),
+            instance_labels: labels,
+            upgrader: UpgraderKind::Binary,
+            updater: None,
+            session: Session {
+                id: "624b05e0-c442-4adb-b96f-000c8f899101".into(),
+                started_at: Timestamp::now(),
+            },
+            rotation: RotationMark::default(),
+        });
+        cache.insert(host, Arc::new(instance));
+    }
+    let after = resident(std::process::id())?;
+    Ok((after - before) as f64 / cache.len() as f64)
+}
+
+/// Has `AT_ONCE` of the agents work back to back for a while; how many answers a second came.
+async fn rate<F>(agents: &mut [SimulatedAgent], work: F) -> Outcome<f64>
+where
+    F: AsyncFn(&mut SimulatedAgent) -> bool,
+{
+    let (answers, started) = (AtomicU64::new(0), Instant::now());
+    let share = agents.len().div_ceil(AT_ONCE);
+    let workers = agents.chunks_mut(share).map(|agents| async {
+        let mut turn = 0;
+        let count = agents.len();
+        while started.elapsed() < FOR {
+            if work(&mut agents[turn % count]).await {
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+            turn += 1;
+        }
+    });
+    futures::future::join_all(workers).await;
+    Ok(answers.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())
+}
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    let count = std::env::var("REFIT_BENCH_AGENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(AGENTS);
+    let record = record_size()?;
+    let bare = signatures_per_second().await?;
+
+    let server = Server::start()?;
+    let token = server.token()?;
+    let text = |key: &str| token[key].as_str().unwrap_or_default().to_owned();
+    let options = FleetOptions {
+        proxy: server.address()?,
+        token: text("token"),
+        ca_pin: text("ca_pin").parse()?,
+        agents: count,
+        at_once: 64,
+        labels: 5,
+        version: "1.0.0".into(),
+    };
+    let keys: Vec<PrivateKey> = (0..count).map(|_| PrivateKey::generate()).collect::<Result<_, _>>()?;
+    let channel = SimulatedFleet::pinned_channel(&options).await?;
+    let started = Instant::now();
+    let joins = keys.into_iter().map(|key| Joined::with_key(channel.clone(), &options.token, key));
+    let joined: Vec<_> = stream::iter(joins).buffer_unordered(options.at_once).collect().await;
+    let joined: Vec<Joined> = joined.into_iter().collect::<Result<_, _>>()?;
+    let joins = count as f64 / started.elapsed().as_secs_f64();
+
+    let before = server.resident()?;
+    let mut fleet = SimulatedFleet::connect(&options, &joined).await?;
+    let connected = (server.resident()? - before) as f64 / count as f64;
+
+    let (mut beats, mut calls) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        beats.push(rate(&mut fleet.agents, async |agent| agent.beat().await.is_ok()).await?);
+        calls.push(rate(&mut fleet.agents, async |agent| agent.empty_call().await.is_ok()).await?);
+    }
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+
+    println!(
+        "{:<44} {:>10} {:>10} {:>7}",
+        format!("with {count} connected agents"),
+        "Refit",
+        "against",
+        "ratio"
+    );
+    let line = |what: &str, ours: f64, theirs: f64| {
+        println!("{what:<44} {ours:>10.0} {theirs:>10.0} {:>7.2}", ours / theirs);
+    };
+    line("heartbeats/s against empty calls/s", mean(&beats), mean(&calls));
+    line("joins/s against bare signatures/s", joins, bare);
+    println!("{:<44} {connected:>10.0}", "server memory for a connected agent, bytes");
+    println!("{:<44} {record:>10.0}", "memory for a cached record, 5 labels, bytes");
+    Ok(())
+}
