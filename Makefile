@@ -4,7 +4,7 @@
 # and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines.
 TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl
 
-.PHONY: test test-deps test-kills test-matrix lint bench
+.PHONY: test test-deps test-kills test-matrix test-rotation lint bench
 
 test: test-deps
 	cargo test --workspace
@@ -27,6 +27,10 @@ test-kills: test-deps
 # Servers of two releases side by side for hundreds of thousands of operations: about 10 minutes.
 test-matrix: test-deps
 	REFIT_SWEEP=full cargo test -p refit-server --test matrix -- --nocapture
+
+# Rotations and rollbacks from every phase, under fifty agents.
+test-rotation: test-deps
+	REFIT_SWEEP=full cargo test -p refit --test rotation -- --nocapture
 
 lint:
 	cargo fmt --all --check
