@@ -31,7 +31,7 @@ fn every_command_helps_with_an_example() {
     let refit = walk(&|arguments| host.refit(arguments), &[]);
     let refitctl = walk(&|arguments| host.refitctl(arguments), &[]);
     assert!(refitctl >= 9, "the walk found only {refitctl} commands");
-    assert_eq!(refit, refitctl + 3, "refit has server, completions and itself besides");
+    assert_eq!(refit, refitctl + 6, "refit has server, completions, itself and three for the agent besides");
 }
 
 #[test]
