@@ -80,7 +80,10 @@ async fn a_live_fleet_goes_back_to_the_old_authority_through_crashes() {
         }
         let during = cluster.sign(&format!("during-{last}"));
         cluster.works(&during);
-        cluster.works(&early);
+        // It does not know the authority whose certificates servers show from then on.
+        if *last != "update_servers" {
+            cluster.works(&early);
+        }
         for phase in ["rollback", "standby"] {
             cluster.servers[round % 2].go_to(phase).json();
             cluster.administrators_work();
