@@ -105,7 +105,15 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
         tracing::error!(kept = %aside.path.display(), reason = aside.reason, "the agent's database cannot be used; it was kept aside, and a new one made");
     }
     let identities = Identities::new(Arc::new(opened.store));
-    identities.decide_host_id(host).await.map_err(host_error)?;
+    let decided = identities.decide_host_id(host).await.map_err(host_error)?;
+    if decided != host {
+        let file = config.data_dir.host_uuid();
+        let (file, store) = (file.display(), identities.describe());
+        return Err(RunError::Host(format!(
+            "{file} says that this host is {host}, and {store} that it is {decided}: write {decided} into the \
+             former, or remove the latter and join again"
+        )));
+    }
 
     let instance = LabelSource::start(config.instance_labels.clone(), config.instance_commands.clone());
     let node = LabelSource::start(config.node_labels.clone(), config.node_commands.clone());

@@ -1,6 +1,7 @@
 //! The wire between the processes: what the `.proto` files say, as Rust types, clients and servers.
 
 mod dial;
+mod redacted;
 
 pub use dial::{DialError, dial};
 

@@ -2,8 +2,10 @@
 
 mod record;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -32,8 +34,16 @@ pub(crate) struct Fleet {
     server: Box<str>,
     now: fn() -> Timestamp,
     hosts: RwLock<BTreeMap<HostId, Known>>,
-    /// When the hosts that this server hears were last heard.
-    heard: Mutex<HashMap<HostId, Timestamp>>,
+    /// The hosts that this server hears.
+    heard: Mutex<HashMap<HostId, Hearing>>,
+    streams: AtomicU64,
+}
+
+/// A host that is heard, and over which of its streams: an old one may end after a new one has begun.
+#[derive(Debug, Clone, Copy)]
+struct Hearing {
+    stream: u64,
+    at: Timestamp,
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +81,7 @@ pub(crate) enum JoinRefused {
 impl Fleet {
     pub(crate) fn new(backend: SharedBackend, server: &str, now: fn() -> Timestamp) -> Arc<Self> {
         let (hosts, heard) = (RwLock::default(), Mutex::default());
-        Arc::new(Self { backend, server: server.into(), now, hosts, heard })
+        Arc::new(Self { backend, server: server.into(), now, hosts, heard, streams: AtomicU64::new(0) })
     }
 
     /// Adds a host. One that has reported before must prove to be the same by its certificate.
@@ -104,19 +114,31 @@ impl Fleet {
         }
     }
 
-    /// Takes in what a host says, and writes what is new in it.
-    pub(crate) async fn heard(&self, host: HostId, heartbeat: &Heartbeat) -> Result<Heard> {
+    /// Tells a stream of heartbeats from all others.
+    pub(crate) fn new_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes in what a host says over a stream, and writes what is new in it.
+    pub(crate) async fn heard(&self, host: HostId, stream: u64, heartbeat: &Heartbeat) -> Result<Heard> {
         let now = (self.now)();
         let server = self.server.clone();
         let change = |known: &Instance| record::after_heartbeat(known, heartbeat, &server, now);
-        let Some(instance) = self.change(host, change).await? else { return Ok(Heard::Removed) };
-        self.lock_heard().insert(host, now);
+        self.lock_heard().insert(host, Hearing { stream, at: now });
+        let Some(instance) = self.change(host, change).await? else {
+            self.lock_heard().remove(&host);
+            return Ok(Heard::Removed);
+        };
         Ok(Heard::Known { duplicate: instance.duplicate_at.is_some() })
     }
 
-    /// Notes that the connection of that session has ended.
-    pub(crate) async fn departed(&self, host: HostId, session: &str) {
-        self.lock_heard().remove(&host);
+    /// Notes that a stream of that session has ended, unless the host is heard over another one.
+    pub(crate) async fn departed(&self, host: HostId, stream: u64, session: &str) {
+        match self.lock_heard().entry(host) {
+            Entry::Occupied(hearing) if hearing.get().stream == stream => drop(hearing.remove()),
+            Entry::Occupied(_) => return,
+            Entry::Vacant(_) => {}
+        }
         let now = (self.now)();
         let change = |known: &Instance| record::after_departure(known, session, &self.server, now);
         if let Err(error) = self.change(host, change).await {
@@ -164,7 +186,7 @@ impl Fleet {
     /// When the host was last heard, as exactly as this server knows.
     pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
         let heard = self.lock_heard().get(&instance.host_id).copied();
-        heard.map_or(instance.last_seen, |heard| heard.max(instance.last_seen))
+        heard.map_or(instance.last_seen, |heard| heard.at.max(instance.last_seen))
     }
 
     /// How many hosts there are.
@@ -308,7 +330,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn lock_heard(&self) -> std::sync::MutexGuard<'_, HashMap<HostId, Timestamp>> {
+    fn lock_heard(&self) -> std::sync::MutexGuard<'_, HashMap<HostId, Hearing>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -368,7 +390,7 @@ mod tests {
         let node = [AgentRole::Node];
         fleet.join(host(1), "web", &node, false).await.unwrap();
         fleet.join(host(1), "web", &node, false).await.expect("an answer that was lost is asked for again");
-        fleet.heard(host(1), &beat("a", "1.0.0")).await.unwrap();
+        fleet.heard(host(1), 0, &beat("a", "1.0.0")).await.unwrap();
         let refused = fleet.join(host(1), "evil", &node, false).await.unwrap_err().to_string();
         assert!(refused.contains("has joined already") && refused.contains("refitctl nodes rm"), "{refused}");
         fleet.join(host(1), "web", &[AgentRole::Kube], true).await.expect("by its own certificate");
@@ -385,7 +407,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let following = tokio::spawn(two.clone().follow(stopped));
         one.join(host(8), "late", &[AgentRole::Node], false).await.unwrap();
-        one.heard(host(8), &beat("a", "1.0.0")).await.unwrap();
+        one.heard(host(8), 0, &beat("a", "1.0.0")).await.unwrap();
         let version = |known: &Instance| known.report.as_ref().map(|report| report.version.to_string());
         let seen = async {
             while two.len() < 2
@@ -396,15 +418,31 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(20), seen).await.expect("the other server's hosts");
         // The host moves to the second server: the first one's departure must not make it look away.
-        assert_eq!(two.heard(host(8), &beat("a", "1.0.1")).await.unwrap(), Heard::Known { duplicate: false });
-        one.departed(host(8), "a").await;
+        assert_eq!(
+            two.heard(host(8), 0, &beat("a", "1.0.1")).await.unwrap(),
+            Heard::Known { duplicate: false }
+        );
+        one.departed(host(8), 0, "a").await;
         let (page, _) = two.page(Some(host(7)), 1, |_| true);
         assert_eq!((page[0].server.as_deref(), version(&page[0]).as_deref()), (Some("s2"), Some("1.0.1")));
-        two.departed(host(8), "a").await;
+        two.departed(host(8), 0, "a").await;
         assert_eq!(two.page(Some(host(7)), 1, |_| true).0[0].server, None);
-        assert_eq!(two.heard(host(9), &beat("a", "1.0.0")).await.unwrap(), Heard::Removed);
+        assert_eq!(two.heard(host(9), 0, &beat("a", "1.0.0")).await.unwrap(), Heard::Removed);
         stop.send_replace(true);
         following.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_host_that_reconnects_is_not_taken_for_gone() {
+        let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
+        fleet.join(host(1), "web", &[AgentRole::Node], false).await.unwrap();
+        let (old, new) = (fleet.new_stream(), fleet.new_stream());
+        fleet.heard(host(1), old, &beat("a", "1.0.0")).await.unwrap();
+        fleet.heard(host(1), new, &beat("a", "1.0.0")).await.unwrap();
+        fleet.departed(host(1), old, "a").await;
+        assert_eq!(fleet.page(None, 1, |_| true).0[0].server.as_deref(), Some("s1"));
+        fleet.departed(host(1), new, "a").await;
+        assert_eq!(fleet.page(None, 1, |_| true).0[0].server, None);
     }
 
     #[tokio::test]

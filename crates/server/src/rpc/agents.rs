@@ -163,7 +163,13 @@ impl AgentService for Agents {
         let caller = caller(&request)?.clone();
         let (host, _) = caller.host()?;
         let pulse = Pulse {
-            departure: Departure { fleet: self.fleet.clone(), host, session: None, stop: self.stop.clone() },
+            departure: Departure {
+                fleet: self.fleet.clone(),
+                host,
+                stream: self.fleet.new_stream(),
+                session: None,
+                stop: self.stop.clone(),
+            },
             changes: self.authorities.subscribe(),
             agents: self.clone(),
             incoming: request.into_inner(),
@@ -230,7 +236,13 @@ impl Pulse {
         self.still_good()?;
         let heartbeat = heartbeat(request)?;
         self.departure.session.get_or_insert_with(|| heartbeat.report.session.id.clone());
-        match self.agents.fleet.heard(self.host, &heartbeat).await.map_err(store_status)? {
+        match self
+            .agents
+            .fleet
+            .heard(self.host, self.departure.stream, &heartbeat)
+            .await
+            .map_err(store_status)?
+        {
             Heard::Removed => return Err(removed(self.host)),
             Heard::Known { duplicate } => {
                 if duplicate && !self.duplicate {
@@ -264,6 +276,7 @@ fn left_until(then: Timestamp, now: Timestamp) -> Duration {
 struct Departure {
     fleet: Arc<Fleet>,
     host: HostId,
+    stream: u64,
     session: Option<Box<str>>,
     stop: watch::Receiver<bool>,
 }
@@ -274,9 +287,9 @@ impl Drop for Departure {
         if *self.stop.borrow() {
             return;
         }
-        let (fleet, host) = (self.fleet.clone(), self.host);
+        let (fleet, host, stream) = (self.fleet.clone(), self.host, self.stream);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { fleet.departed(host, &session).await });
+            runtime.spawn(async move { fleet.departed(host, stream, &session).await });
         }
     }
 }
