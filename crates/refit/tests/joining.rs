@@ -14,6 +14,8 @@ mod beats;
 mod joins;
 #[path = "joining/refusals.rs"]
 mod refusals;
+#[path = "joining/renewal.rs"]
+mod renewal;
 #[path = "joining/secrets.rs"]
 mod secrets;
 #[path = "joining/strangers.rs"]
