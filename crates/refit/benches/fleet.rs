@@ -122,10 +122,7 @@ fn record_size() -> Outcome<f64> {
             instance_labels: labels,
             upgrader: UpgraderKind::Binary,
             updater: None,
-            session: Session {
-                id: "624b05e0-c442-4adb-b96f-000c8f899101".into(),
-                started_at: Timestamp::now(),
-            },
+            session: Session { id: Uuid::from_u128(n), started_at: Timestamp::now() },
             rotation: RotationMark::default(),
         });
         cache.insert(host, Arc::new(instance));

@@ -1,5 +1,6 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::{AgentRole, Edition, HostId, Labels, UpdaterStatus, UpgraderKind, Version};
 
@@ -53,7 +54,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Drawn when the process started.
-    pub id: Box<str>,
+    pub id: Uuid,
     /// When that was.
     pub started_at: Timestamp,
 }

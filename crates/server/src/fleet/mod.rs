@@ -16,6 +16,7 @@ use refit_backend::{
 };
 use refit_types::{AgentRole, HostId, Instance};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 pub(crate) use record::Heartbeat;
 
@@ -133,7 +134,7 @@ impl Fleet {
     }
 
     /// Notes that a stream of that session has ended, unless the host is heard over another one.
-    pub(crate) async fn departed(&self, host: HostId, stream: u64, session: &str) {
+    pub(crate) async fn departed(&self, host: HostId, stream: u64, session: Uuid) {
         match self.lock_heard().entry(host) {
             Entry::Occupied(hearing) if hearing.get().stream == stream => drop(hearing.remove()),
             Entry::Occupied(_) => return,
@@ -365,7 +366,11 @@ mod tests {
     use super::*;
 
     fn host(n: u128) -> HostId {
-        HostId::new(uuid::Uuid::from_u128(n))
+        HostId::new(Uuid::from_u128(n))
+    }
+
+    fn drawn(name: &str) -> Uuid {
+        Uuid::from_u128(name.bytes().map(u128::from).sum())
     }
 
     fn beat(session: &str, version: &str) -> Heartbeat {
@@ -378,7 +383,7 @@ mod tests {
                 instance_labels: "environment=staging".parse().unwrap(),
                 upgrader: UpgraderKind::None,
                 updater: None,
-                session: Session { id: session.into(), started_at: Timestamp::UNIX_EPOCH },
+                session: Session { id: drawn(session), started_at: Timestamp::UNIX_EPOCH },
                 rotation: RotationMark::default(),
             },
         }
@@ -422,10 +427,10 @@ mod tests {
             two.heard(host(8), 0, &beat("a", "1.0.1")).await.unwrap(),
             Heard::Known { duplicate: false }
         );
-        one.departed(host(8), 0, "a").await;
+        one.departed(host(8), 0, drawn("a")).await;
         let (page, _) = two.page(Some(host(7)), 1, |_| true);
         assert_eq!((page[0].server.as_deref(), version(&page[0]).as_deref()), (Some("s2"), Some("1.0.1")));
-        two.departed(host(8), 0, "a").await;
+        two.departed(host(8), 0, drawn("a")).await;
         assert_eq!(two.page(Some(host(7)), 1, |_| true).0[0].server, None);
         assert_eq!(two.heard(host(9), 0, &beat("a", "1.0.0")).await.unwrap(), Heard::Removed);
         stop.send_replace(true);
@@ -439,9 +444,9 @@ mod tests {
         let (old, new) = (fleet.new_stream(), fleet.new_stream());
         fleet.heard(host(1), old, &beat("a", "1.0.0")).await.unwrap();
         fleet.heard(host(1), new, &beat("a", "1.0.0")).await.unwrap();
-        fleet.departed(host(1), old, "a").await;
+        fleet.departed(host(1), old, drawn("a")).await;
         assert_eq!(fleet.page(None, 1, |_| true).0[0].server.as_deref(), Some("s1"));
-        fleet.departed(host(1), new, "a").await;
+        fleet.departed(host(1), new, drawn("a")).await;
         assert_eq!(fleet.page(None, 1, |_| true).0[0].server, None);
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{Instance, Report};
+use uuid::Uuid;
 
 /// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(15 * 60);
@@ -60,11 +61,11 @@ pub(crate) fn is_superseded(known: &Instance, heartbeat: &Heartbeat) -> bool {
 /// The record after the connection of that session to `server` ended, if it must be written.
 pub(crate) fn after_departure(
     known: &Instance,
-    session: &str,
+    session: Uuid,
     server: &str,
     now: Timestamp,
 ) -> Option<Instance> {
-    let is_its_own = known.report.as_ref().is_some_and(|report| &*report.session.id == session);
+    let is_its_own = known.report.as_ref().is_some_and(|report| report.session.id == session);
     (is_its_own && known.server.as_deref() == Some(server)).then(|| Instance {
         server: None,
         last_seen: now,
@@ -92,6 +93,10 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
+    fn drawn(name: &str) -> Uuid {
+        Uuid::from_u128(name.bytes().map(u128::from).sum())
+    }
+
     fn host() -> Instance {
         let id = "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap();
         Instance::joined(id, "web-1", vec![AgentRole::Node], at(0))
@@ -107,7 +112,7 @@ mod tests {
                 instance_labels: Default::default(),
                 upgrader: UpgraderKind::Binary,
                 updater: None,
-                session: Session { id: session.into(), started_at: at(started) },
+                session: Session { id: drawn(session), started_at: at(started) },
                 rotation: RotationMark::default(),
             },
         }
@@ -128,7 +133,10 @@ mod tests {
     fn a_restarted_agent_takes_over_and_a_second_one_is_noticed() {
         let first = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
         let restarted = after_heartbeat(&first, &beat("b", 20, "1.0.1"), "s1", at(25)).unwrap();
-        assert_eq!((&*restarted.report.as_ref().unwrap().session.id, restarted.duplicate_at), ("b", None));
+        assert_eq!(
+            (restarted.report.as_ref().unwrap().session.id, restarted.duplicate_at),
+            (drawn("b"), None)
+        );
 
         let twice = after_heartbeat(&restarted, &beat("a", 0, "1.0.0"), "s2", at(40)).unwrap();
         assert_eq!(twice.duplicate_at, Some(at(40)));
@@ -146,9 +154,9 @@ mod tests {
     #[test]
     fn only_its_own_connection_ends_a_hosts_liveness() {
         let first = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
-        assert_eq!(after_departure(&first, "a", "s2", at(50)), None);
-        assert_eq!(after_departure(&first, "z", "s1", at(50)), None);
-        let gone = after_departure(&first, "a", "s1", at(50)).unwrap();
+        assert_eq!(after_departure(&first, drawn("a"), "s2", at(50)), None);
+        assert_eq!(after_departure(&first, drawn("z"), "s1", at(50)), None);
+        let gone = after_departure(&first, drawn("a"), "s1", at(50)).unwrap();
         assert_eq!((gone.server, gone.last_seen), (None, at(50)));
         assert!(!is_forgotten(&first, at(86_400 * 30)) && is_forgotten(&first, at(86_400 * 30 + 11)));
     }

@@ -14,6 +14,7 @@ use refit_proto::agent::v1::join_service_server::JoinService;
 use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, UpdaterStatus};
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
+use uuid::Uuid;
 
 use super::{nodes, store_status, timestamp, token_status};
 use crate::access::{Caller, caller};
@@ -235,7 +236,7 @@ impl Pulse {
     async fn take(&mut self, request: wire::HeartbeatRequest) -> Result<wire::HeartbeatReply, Status> {
         self.still_good()?;
         let heartbeat = heartbeat(request)?;
-        self.departure.session.get_or_insert_with(|| heartbeat.report.session.id.clone());
+        self.departure.session.get_or_insert(heartbeat.report.session.id);
         match self
             .agents
             .fleet
@@ -277,7 +278,7 @@ struct Departure {
     fleet: Arc<Fleet>,
     host: HostId,
     stream: u64,
-    session: Option<Box<str>>,
+    session: Option<Uuid>,
     stop: watch::Receiver<bool>,
 }
 
@@ -289,7 +290,7 @@ impl Drop for Departure {
         }
         let (fleet, host, stream) = (self.fleet.clone(), self.host, self.stream);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { fleet.departed(host, stream, &session).await });
+            runtime.spawn(async move { fleet.departed(host, stream, session).await });
         }
     }
 }
@@ -331,11 +332,8 @@ fn heartbeat(request: wire::HeartbeatRequest) -> Result<Heartbeat, Status> {
         |field: &str, error: &dyn std::fmt::Display| Status::invalid_argument(format!("{field}: {error}"));
     let started_at = request.started_at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
     let rotation = request.rotation.unwrap_or_default();
-    if request.updater_status.len() > UpdaterStatus::MAX_BYTES
-        || request.session.len() > 64
-        || rotation.id.len() > 64
-    {
-        return Err(Status::invalid_argument("updater_status, session or rotation: longer than is allowed"));
+    if request.updater_status.len() > UpdaterStatus::MAX_BYTES || rotation.id.len() > 64 {
+        return Err(Status::invalid_argument("updater_status or rotation: longer than is allowed"));
     }
     // A status that cannot be read is the updater's fault, and no reason to lose the host.
     let updater = Some(&request.updater_status).filter(|text| !text.is_empty());
@@ -350,7 +348,7 @@ fn heartbeat(request: wire::HeartbeatRequest) -> Result<Heartbeat, Status> {
             upgrader: request.upgrader.parse().map_err(|error| invalid("upgrader", &error))?,
             updater,
             session: Session {
-                id: request.session.into(),
+                id: request.session.parse().map_err(|error| invalid("session", &error))?,
                 started_at: started_at.ok_or_else(|| invalid("started_at", &"is missing"))?,
             },
             rotation: RotationMark {

@@ -28,7 +28,7 @@ fn good() -> HeartbeatRequest {
         edition: "oss".into(),
         roles: vec!["node".into()],
         upgrader: "none".into(),
-        session: "a".into(),
+        session: "624b05e0-c442-4adb-b96f-000c8f899101".into(),
         started_at: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 }),
         ..HeartbeatRequest::default()
     }
