@@ -8,7 +8,7 @@ use crate::wire::is_distrust;
 #[derive(Debug, thiserror::Error)]
 pub enum TalkError {
     /// No connection.
-    #[error("the control plane cannot be reached: {0}")]
+    #[error("{}", in_words(.0))]
     Dial(#[from] DialError),
     /// The server refused, or could not do it now.
     #[error("{}", .0.message())]
@@ -22,6 +22,14 @@ pub enum TalkError {
     /// The agent's own store.
     #[error(transparent)]
     Store(#[from] IdentityStoreError),
+}
+
+/// A server that is there and is not trusted has been reached.
+fn in_words(error: &DialError) -> String {
+    match error {
+        DialError::Untrusted { .. } => error.to_string(),
+        _ => format!("the control plane cannot be reached: {error}"),
+    }
 }
 
 impl From<Status> for TalkError {

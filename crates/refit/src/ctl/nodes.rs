@@ -160,14 +160,16 @@ impl Ls {
                 break;
             }
         }
-        output::show(global.format, &all, || text(&all, Timestamp::now()))
+        let everyone = self.search.is_empty() && self.labels.is_empty();
+        output::show(global.format, &all, || match (all.is_empty(), everyone) {
+            (false, _) => text(&all, Timestamp::now()),
+            (true, true) => "There is no host. Add one with `refitctl nodes add`.".into(),
+            (true, false) => "No host is like that.".into(),
+        })
     }
 }
 
 fn text(nodes: &[Node], now: Timestamp) -> String {
-    if nodes.is_empty() {
-        return "There is no host. Add one with `refitctl nodes add`.".into();
-    }
     let rows = nodes.iter().map(|node| {
         let labels = node.instance_labels.iter().chain(&node.node_labels);
         let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
