@@ -20,7 +20,7 @@ test-deps:
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
 
-# 200 kills and 40 stalls of the server that migrates: about 25 minutes.
+# 200 kills and 40 stalls of the server that migrates: about 10 minutes.
 test-kills: test-deps
 	REFIT_SWEEP=full cargo test -p refit --test migration_kills -- --nocapture
 
