@@ -34,7 +34,6 @@ pub struct NotAChannelName {
 /// Names below which the control plane serves something else.
 const RESERVED: [&str; 2] = ["webapi", "artifacts"];
 const LONGEST_NAME: usize = 200;
-const LONGEST_DESCRIPTION: usize = 256;
 
 impl ChannelName {
     /// The name as text.
@@ -85,10 +84,6 @@ impl Channel {
         spec: Value,
         faults: &mut Faults,
     ) -> Option<Self> {
-        if description.chars().count() > LONGEST_DESCRIPTION {
-            let problem = format!("is longer than the {LONGEST_DESCRIPTION} characters that are allowed");
-            faults.add("metadata.description", problem);
-        }
         let mut fields = Fields::of("spec", spec, faults);
         let version = fields.required_text("version", Version::from_str);
         let critical = fields.flag("critical").unwrap_or(false);

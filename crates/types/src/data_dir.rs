@@ -59,4 +59,9 @@ impl DataDir {
     pub fn updater_status(&self) -> PathBuf {
         self.0.join("versions/status.json")
     }
+
+    /// What the agent touches to wake the updater.
+    pub fn updater_bell(&self) -> PathBuf {
+        self.0.join("versions/wake")
+    }
 }

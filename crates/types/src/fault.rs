@@ -1,6 +1,9 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
+
+use crate::Percent;
 
 /// One thing that is wrong with a document: where, what was found, what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,23 +22,42 @@ impl fmt::Display for Fault {
 
 /// Everything that is wrong with a document, so that its author mends it in one go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Faults(Vec<Fault>);
+pub struct Faults {
+    listed: Vec<Fault>,
+    more: usize,
+}
+
+/// Whoever has more to mend will not read them all.
+const MOST_LISTED: usize = 100;
 
 impl Faults {
     /// Notes one more.
     pub fn add(&mut self, path: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(Fault { path: path.into(), problem: problem.into() });
+        match self.listed.len() < MOST_LISTED {
+            true => self.listed.push(Fault { path: path.into(), problem: problem.into() }),
+            false => self.more += 1,
+        }
     }
 
     /// What was noted, in the order of the document's fields.
     pub fn list(&self) -> &[Fault] {
-        &self.0
+        &self.listed
+    }
+
+    /// Whether nothing was noted.
+    pub fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// How many were noted.
+    pub(crate) fn count(&self) -> usize {
+        self.listed.len() + self.more
     }
 
     /// The value, if nothing was found wrong and it could be made at all.
     pub fn or<T>(self, value: Option<T>) -> Result<T, Faults> {
         match value {
-            Some(value) if self.0.is_empty() => Ok(value),
+            Some(value) if self.is_empty() => Ok(value),
             _ => Err(self),
         }
     }
@@ -43,13 +65,16 @@ impl Faults {
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, fault) in self.0.iter().enumerate() {
+        for (n, fault) in self.listed.iter().enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }
             write!(f, "{fault}")?;
         }
-        Ok(())
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\n… and {more} more"),
+        }
     }
 }
 
@@ -76,7 +101,7 @@ impl<'a> Fields<'a> {
         Self { path: path.to_owned(), left, known: Vec::new(), faults }
     }
 
-    fn path_of(&self, field: &str) -> String {
+    pub(crate) fn path_of(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
@@ -135,21 +160,82 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A whole number of that range.
+    pub(crate) fn number(&mut self, field: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let value = self.take(field)?;
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let number = number.filter(|number| range.contains(number));
+        if number.is_none() {
+            let (least, most) = (range.start(), range.end());
+            self.fault(
+                field,
+                format!("expected a whole number from {least} to {most}, found {}", shown(&value)),
+            );
+        }
+        number
+    }
+
+    /// A share, as `25%` or as the number alone.
+    pub(crate) fn percent(&mut self, field: &'static str) -> Option<Percent> {
+        let value = self.take(field)?;
+        let percent = match &value {
+            Value::String(text) => text.parse().ok(),
+            Value::Number(number) => {
+                number.as_u64().and_then(|number| u8::try_from(number).ok()).and_then(Percent::new)
+            }
+            _ => None,
+        };
+        if percent.is_none() {
+            self.fault(field, format!("expected a percentage from 0% to 100%, found {}", shown(&value)));
+        }
+        percent
+    }
+
+    /// The elements of a list, which should be `what`.
+    pub(crate) fn list(&mut self, field: &'static str, what: &str) -> Option<Vec<Value>> {
+        match self.take(field)? {
+            Value::Array(list) => Some(list),
+            other => {
+                self.fault(field, format!("expected a list of {what}, found {}", shown(&other)));
+                None
+            }
+        }
+    }
+
+    /// A map inside this one, empty if it is not there.
+    pub(crate) fn map(&mut self, field: &'static str) -> Fields<'_> {
+        let value = self.take(field).unwrap_or_else(|| Value::Object(Map::new()));
+        self.map_of(field, value)
+    }
+
+    /// A value of this map that should be a map itself.
+    pub(crate) fn map_of(&mut self, field: &str, value: Value) -> Fields<'_> {
+        let path = self.path_of(field);
+        Fields::of(&path, value, self.faults)
+    }
+
+    /// How many faults the document has so far.
+    pub(crate) fn faults(&self) -> usize {
+        self.faults.count()
+    }
+
     /// Every field that nobody asked for is a fault.
     pub(crate) fn end(mut self) {
         let unknown: Vec<String> = self.left.keys().cloned().collect();
         for field in unknown {
             let known = self.known.join(", ");
+            let field: String = field.chars().take(LONGEST_SHOWN).collect();
             self.fault(&field, format!("is not a known field; expected one of {known}"));
         }
     }
 }
 
+const LONGEST_SHOWN: usize = 60;
+
 /// A value as it looks in the document, cut to a readable length.
 pub(crate) fn shown(value: &Value) -> String {
-    const LONGEST: usize = 60;
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(LONGEST_SHOWN) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,
     }

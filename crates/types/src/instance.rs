@@ -2,7 +2,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{AgentRole, Edition, HostId, Labels, UpdaterStatus, UpgraderKind, Version};
+use crate::{AgentRole, Edition, HostId, Labels, UpdaterStatus, Upgrade, UpgraderKind, Version};
 
 /// What the cluster knows of one host, stored for as long as the host belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct Instance {
     /// When two processes last reported as this host, if they did lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_at: Option<Timestamp>,
+    /// How far it is in the rollout of a version, once a group has marked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<Box<Upgrade>>,
 }
 
 /// What an agent says of itself and its host.
@@ -48,6 +51,9 @@ pub struct Report {
     pub session: Session,
     /// The rotation that the agent has carried out.
     pub rotation: RotationMark,
+    /// The attempt that the agent has woken its updater for; 0 for none.
+    #[serde(default)]
+    pub hint_acknowledged: u64,
 }
 
 /// One run of an agent: two with one host's UUID are told apart by it.
@@ -80,6 +86,7 @@ impl Instance {
             report: None,
             server: None,
             duplicate_at: None,
+            upgrade: None,
         }
     }
 

@@ -8,7 +8,9 @@ mod host;
 mod instance;
 mod labels;
 mod resource;
+mod rollout;
 mod updater_status;
+mod upgrade;
 mod version;
 mod word;
 
@@ -19,6 +21,12 @@ pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
 pub use instance::{Instance, Report, RotationMark, Session};
 pub use labels::{BadLabel, Labels};
 pub use resource::{Document, Kind, Metadata, Resource};
+pub use rollout::{
+    AutoUpdate, AutoupdateVersion, ClusterMaintenanceConfig, Day, Days, Expression, Group, GroupName, Groups,
+    Immediate, MAX_GROUPS, NotAPercentage, NotATimeZone, NotAnExpression, Percent, PolicySchedule, Schedule,
+    Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
+};
 pub use updater_status::{UpdateFailure, UpdaterStatus};
+pub use upgrade::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
 pub use version::Version;
 pub use word::UnknownWord;

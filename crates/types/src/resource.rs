@@ -5,13 +5,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fault::{Faults, Fields};
-use crate::{Channel, ChannelName};
+use crate::{AutoupdateVersion, Channel, ChannelName, ClusterMaintenanceConfig};
 
 /// What kinds of things operators keep in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A named pointer to a version.
     Channel,
+    /// Whether, when and in which order agents are updated.
+    ClusterMaintenanceConfig,
+    /// What the agents of the cluster should run.
+    AutoupdateVersion,
 }
 
 /// A word that names no kind.
@@ -21,14 +25,18 @@ pub struct UnknownKind {
     found: String,
 }
 
+const LONGEST_DESCRIPTION: usize = 256;
+
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 1] = [Kind::Channel];
+    pub const ALL: [Kind; 3] = [Kind::Channel, Kind::ClusterMaintenanceConfig, Kind::AutoupdateVersion];
 
     /// The name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Channel => "channel",
+            Self::ClusterMaintenanceConfig => "cluster_maintenance_config",
+            Self::AutoupdateVersion => "autoupdate_version",
         }
     }
 
@@ -36,6 +44,29 @@ impl Kind {
     pub fn document_version(self) -> &'static str {
         match self {
             Self::Channel => "v2",
+            Self::ClusterMaintenanceConfig | Self::AutoupdateVersion => "v1",
+        }
+    }
+
+    /// The name of the only one there can be, for kinds of which a cluster has one.
+    pub fn singleton(self) -> Option<&'static str> {
+        match self {
+            Self::Channel => None,
+            Self::ClusterMaintenanceConfig => Some("cluster-maintenance-config"),
+            Self::AutoupdateVersion => Some("autoupdate-version"),
+        }
+    }
+
+    /// The name that a resource of this kind has when it is called so; a singleton need not be called
+    /// anything.
+    pub fn named(self, name: &str) -> Result<&str, String> {
+        match self.singleton() {
+            Some(only) if name.is_empty() || name == only => Ok(only),
+            Some(only) => {
+                let name: String = name.chars().take(80).collect();
+                Err(format!("{name:?} is not the name of the {self}; expected {only}, or none"))
+            }
+            None => ChannelName::from_str(name).map(|_| name).map_err(|error| error.to_string()),
         }
     }
 
@@ -66,6 +97,19 @@ impl FromStr for Kind {
 pub enum Resource {
     /// A named pointer to a version.
     Channel(Channel),
+    /// Whether, when and in which order agents are updated.
+    ClusterMaintenanceConfig(Box<ClusterMaintenanceConfig>),
+    /// What the agents of the cluster should run.
+    AutoupdateVersion(AutoupdateVersion),
+}
+
+/// How much of a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What differs from the defaults.
+    Compact,
+    /// Every field.
+    Full,
 }
 
 /// A resource as operators read and write it, in YAML or JSON.
@@ -99,6 +143,8 @@ impl Resource {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Channel(_) => Kind::Channel,
+            Self::ClusterMaintenanceConfig(_) => Kind::ClusterMaintenanceConfig,
+            Self::AutoupdateVersion(_) => Kind::AutoupdateVersion,
         }
     }
 
@@ -106,19 +152,31 @@ impl Resource {
     pub fn name(&self) -> &str {
         match self {
             Self::Channel(channel) => channel.name.as_str(),
+            _ => self.kind().singleton().unwrap_or_default(),
         }
     }
 
-    /// The document that says all of it.
+    /// The document that says all of it, without what would be the same if it were left out.
     pub fn document(&self, revision: Option<String>) -> Document {
+        self.written(revision, Detail::Compact)
+    }
+
+    /// The document with every field, for whoever wants to see what holds where nothing was said.
+    pub fn full_document(&self, revision: Option<String>) -> Document {
+        self.written(revision, Detail::Full)
+    }
+
+    fn written(&self, revision: Option<String>, detail: Detail) -> Document {
         let (description, spec) = match self {
-            Self::Channel(channel) => (channel.description.clone(), channel.spec()),
+            Self::Channel(channel) => (&channel.description, channel.spec()),
+            Self::ClusterMaintenanceConfig(config) => (&config.description, config.spec(detail)),
+            Self::AutoupdateVersion(version) => (&version.description, version.spec()),
         };
         let kind = self.kind();
         Document {
             kind: kind.name().into(),
             version: kind.document_version().into(),
-            metadata: Metadata { name: self.name().into(), description, revision },
+            metadata: Metadata { name: self.name().into(), description: description.clone(), revision },
             spec,
         }
     }
@@ -130,7 +188,8 @@ impl Resource {
         let kind = fields.required_text("kind", Kind::from_str);
         let _checked = fields.text("version", |text| match kind {
             Some(kind) if text != kind.document_version() => {
-                Err(format!("{text:?} is not a version of {kind}; expected {}", kind.document_version()))
+                let shown: String = text.chars().take(80).collect();
+                Err(format!("{shown:?} is not a version of {kind}; expected {}", kind.document_version()))
             }
             _ => Ok(()),
         });
@@ -139,8 +198,14 @@ impl Resource {
         fields.end();
 
         let mut fields = Fields::of("metadata", metadata, &mut faults);
-        let name = fields.required_text("name", ChannelName::from_str);
-        let description = fields.text("description", any_text).unwrap_or_default();
+        let name = match kind.filter(|kind| kind.singleton().is_some()) {
+            Some(kind) => {
+                let _checked = fields.text("name", |name| kind.named(name).map(|_| ()));
+                None
+            }
+            None => fields.required_text("name", ChannelName::from_str),
+        };
+        let description = fields.text("description", described).unwrap_or_default();
         let revision = fields.text("revision", any_text);
         fields.end();
 
@@ -148,9 +213,73 @@ impl Resource {
             Some(Kind::Channel) => {
                 Channel::from_parts(name, description, spec, &mut faults).map(Resource::Channel)
             }
+            Some(Kind::ClusterMaintenanceConfig) => {
+                Some(ClusterMaintenanceConfig::from_parts(description, spec, &mut faults).into())
+            }
+            Some(Kind::AutoupdateVersion) => {
+                AutoupdateVersion::from_parts(description, spec, &mut faults).map(Resource::AutoupdateVersion)
+            }
             None => None,
         };
         faults.or(resource).map(|resource| (resource, revision))
+    }
+}
+
+impl From<Channel> for Resource {
+    fn from(channel: Channel) -> Self {
+        Self::Channel(channel)
+    }
+}
+
+impl From<ClusterMaintenanceConfig> for Resource {
+    fn from(config: ClusterMaintenanceConfig) -> Self {
+        Self::ClusterMaintenanceConfig(Box::new(config))
+    }
+}
+
+impl From<AutoupdateVersion> for Resource {
+    fn from(version: AutoupdateVersion) -> Self {
+        Self::AutoupdateVersion(version)
+    }
+}
+
+impl TryFrom<Resource> for Channel {
+    type Error = Kind;
+
+    fn try_from(resource: Resource) -> Result<Self, Kind> {
+        match resource {
+            Resource::Channel(channel) => Ok(channel),
+            other => Err(other.kind()),
+        }
+    }
+}
+
+impl TryFrom<Resource> for ClusterMaintenanceConfig {
+    type Error = Kind;
+
+    fn try_from(resource: Resource) -> Result<Self, Kind> {
+        match resource {
+            Resource::ClusterMaintenanceConfig(config) => Ok(*config),
+            other => Err(other.kind()),
+        }
+    }
+}
+
+impl TryFrom<Resource> for AutoupdateVersion {
+    type Error = Kind;
+
+    fn try_from(resource: Resource) -> Result<Self, Kind> {
+        match resource {
+            Resource::AutoupdateVersion(version) => Ok(version),
+            other => Err(other.kind()),
+        }
+    }
+}
+
+fn described(text: &str) -> Result<String, String> {
+    match text.chars().count() > LONGEST_DESCRIPTION {
+        true => Err(format!("is longer than the {LONGEST_DESCRIPTION} characters that are allowed")),
+        false => Ok(text.to_owned()),
     }
 }
 
@@ -197,6 +326,6 @@ mod tests {
         let nothing = Resource::from_document(json!([])).unwrap_err();
         assert!(nothing.to_string().starts_with("the document: expected a map, found []"), "{nothing}");
         let unknown = Resource::from_document(json!({"kind": "node"})).unwrap_err();
-        assert!(unknown.to_string().contains(r#"kind: "node" is not a kind of resource; expected channel"#));
+        assert!(unknown.to_string().contains(r#"kind: "node" is not a kind of resource; expected channel, cluster_maintenance_config, autoupdate_version"#));
     }
 }

@@ -18,6 +18,13 @@ pub struct NotAVersion {
 /// Longer than any release name; keeps a hostile one out of logs and paths.
 const LONGEST: usize = 64;
 
+impl Version {
+    /// The first number: what is stored by one may not be readable for a lower one.
+    pub fn major(&self) -> u64 {
+        self.0.major
+    }
+}
+
 impl FromStr for Version {
     type Err = NotAVersion;
 

@@ -1,0 +1,150 @@
+//! What is wrong with the order of groups: cycles, and chains that take longer than a week.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::{Date, date};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::config::{Group, GroupName};
+
+/// The year over whose windows chains are followed: always the same, so that every server gives the same
+/// answer at any time.
+const FIRST_DAY: Date = date(2026, 1, 1);
+const DAYS: i64 = 365;
+const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// The groups whose `requires` are faulty, with the fault in words. All names must be known and distinct.
+pub(super) fn faults(groups: &[Group]) -> Vec<(usize, String)> {
+    let places: BTreeMap<&GroupName, usize> =
+        groups.iter().enumerate().map(|(n, group)| (&group.name, n)).collect();
+    let requires: Vec<Vec<usize>> = groups
+        .iter()
+        .map(|group| group.requires.iter().filter_map(|name| places.get(name).copied()).collect())
+        .collect();
+    match in_order(&requires) {
+        Ok(order) => too_long(groups, &requires, &order),
+        Err(cycle) => {
+            let first = cycle.iter().copied().min().unwrap_or_default();
+            vec![(first, format!("the groups require each other in a circle: {}", told(groups, &cycle)))]
+        }
+    }
+}
+
+fn told(groups: &[Group], path: &[usize]) -> String {
+    path.iter().map(|n| groups[*n].name.as_str()).collect::<Vec<_>>().join(" -> ")
+}
+
+/// The groups with each behind all that it requires, or the groups of a cycle, the first of them also last.
+fn in_order(requires: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
+    let mut order: Vec<usize> = Vec::new();
+    while order.len() < requires.len() {
+        let before = order.len();
+        for (n, required) in requires.iter().enumerate() {
+            if !order.contains(&n) && required.iter().all(|one| order.contains(one)) {
+                order.push(n);
+            }
+        }
+        if order.len() == before {
+            return Err(cycle_outside(requires, &order));
+        }
+    }
+    Ok(order)
+}
+
+/// Every group that could not be ordered requires another such one: following them must come back.
+fn cycle_outside(requires: &[Vec<usize>], ordered: &[usize]) -> Vec<usize> {
+    let left = |n: &usize| !ordered.contains(n);
+    let Some(first) = (0..requires.len()).find(|n| left(n)) else { return Vec::new() };
+    let mut path = vec![first];
+    loop {
+        let Some(next) = path.last().and_then(|last| requires[*last].iter().copied().find(|n| left(n)))
+        else {
+            return path;
+        };
+        if let Some(back) = path.iter().position(|n| *n == next) {
+            let mut cycle = path.split_off(back);
+            // Told from the group that comes first in the document.
+            let first = (0..cycle.len()).min_by_key(|at| cycle[*at]).unwrap_or_default();
+            cycle.rotate_left(first);
+            cycle.push(cycle[0]);
+            return cycle;
+        }
+        path.push(next);
+    }
+}
+
+/// Where a chain stands: since when the last group of it is open, and by which groups it came there.
+#[derive(Clone)]
+struct Reached {
+    at: Timestamp,
+    path: Vec<usize>,
+}
+
+/// All openings are listed once. From each opening of each group that requires none, the others are walked
+/// in order: a group opens after the latest of those that it requires, which covers every chain at once, as
+/// a later start never leads to an earlier one. So 32 groups cost some 10,000 openings and, for each of
+/// those of first groups, at most 32 binary searches.
+fn too_long(groups: &[Group], requires: &[Vec<usize>], order: &[usize]) -> Vec<(usize, String)> {
+    if requires.iter().all(Vec::is_empty) {
+        return Vec::new();
+    }
+    let openings: Vec<Vec<Timestamp>> = groups.iter().map(openings).collect();
+    let mut worst: BTreeMap<usize, (SignedDuration, Timestamp, Reached)> = BTreeMap::new();
+    for first in order.iter().copied().filter(|n| requires[*n].is_empty()) {
+        for start in openings[first].iter().copied().take_while(|start| *start < year_end()) {
+            let mut reached: Vec<Option<Reached>> = vec![None; groups.len()];
+            reached[first] = Some(Reached { at: start, path: vec![first] });
+            for group in order.iter().copied().filter(|n| !requires[*n].is_empty()) {
+                let before =
+                    requires[group].iter().filter_map(|n| reached[*n].as_ref()).max_by_key(|one| one.at);
+                let Some(before) = before else { continue };
+                let next = openings[group].partition_point(|at| *at < before.at);
+                let Some(at) = openings[group].get(next).copied() else { continue };
+                let path = [&before.path[..], &[group]].concat();
+                let took = by_the_clock(groups[group].window.timezone.zone(), start, at);
+                if took <= WEEK {
+                    reached[group] = Some(Reached { at, path });
+                } else if worst.get(&group).is_none_or(|(known, ..)| took > *known) {
+                    worst.insert(group, (took, start, Reached { at, path }));
+                }
+            }
+        }
+    }
+    let utc = |at: Timestamp| at.strftime("%a %Y-%m-%d %H:%M UTC").to_string();
+    let fault = |(group, (_, start, end)): (usize, (SignedDuration, Timestamp, Reached))| {
+        let problem = format!(
+            "the chain {} takes longer than a week: begun on {}, it comes to {} on {}; at most 7 days are allowed",
+            told(groups, &end.path),
+            utc(start),
+            groups[group].name,
+            utc(end.at)
+        );
+        (group, problem)
+    };
+    worst.into_iter().map(fault).collect()
+}
+
+/// How much later it is by clocks of that zone, so that a week in which they change is no longer than others.
+fn by_the_clock(zone: &TimeZone, from: Timestamp, to: Timestamp) -> SignedDuration {
+    zone.to_datetime(to).duration_since(zone.to_datetime(from))
+}
+
+fn year_end() -> Timestamp {
+    year_start() + SignedDuration::from_hours(24 * DAYS)
+}
+
+fn year_start() -> Timestamp {
+    TimeZone::UTC
+        .to_ambiguous_timestamp(FIRST_DAY.at(0, 0, 0, 0))
+        .compatible()
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The openings of a group in the year and in the two weeks behind it.
+fn openings(group: &Group) -> Vec<Timestamp> {
+    let spans = group.window.openings_on(
+        (-1..DAYS + 15).filter_map(|day| FIRST_DAY.checked_add(SignedDuration::from_hours(24 * day)).ok()),
+    );
+    spans.map(|span| span.start).filter(|start| *start >= year_start()).collect()
+}

@@ -1,0 +1,232 @@
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{GroupName, Percent, Schedule, Span, Version};
+
+/// How far a host is in the rollout of a version: stored in its record, under the names that operators know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgrade {
+    /// The epoch in which the host was marked; what is said of another one is history.
+    #[serde(rename = "agent_upgrade_epoch")]
+    pub epoch: u64,
+    /// The schedule of its group.
+    #[serde(rename = "agent_upgrade_group_schedule")]
+    pub group_schedule: Schedule,
+    /// The group that it is a member of.
+    #[serde(rename = "agent_upgrade_group_name")]
+    pub group_name: GroupName,
+    /// When the window opened in which it was marked or last started.
+    #[serde(rename = "agent_upgrade_group_start_time")]
+    pub group_start_time: Timestamp,
+    /// When that window closes.
+    #[serde(rename = "agent_upgrade_group_end_time")]
+    pub group_end_time: Timestamp,
+    /// When it was told to upgrade, unless that was taken back.
+    #[serde(rename = "agent_upgrade_start_time", default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
+    /// How often it was told to upgrade, over all epochs: names the present start.
+    #[serde(rename = "agent_upgrade_attempt", default)]
+    pub attempt: u64,
+    /// The round of its group in which it ended; each `run` begins a new one.
+    #[serde(rename = "agent_upgrade_round", default)]
+    pub round: u32,
+    /// What came of it.
+    #[serde(rename = "agent_upgrade_outcome", default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+/// What came of one host's upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It reported the version.
+    Upgraded {
+        /// When that was noted.
+        at: Timestamp,
+    },
+    /// Its updater undid the update, or it was lost.
+    Failed {
+        /// When that was noted.
+        at: Timestamp,
+        /// Why, in words.
+        reason: Box<str>,
+    },
+    /// Its version did not change in time.
+    TimedOut {
+        /// When that was noted.
+        at: Timestamp,
+    },
+}
+
+/// Where a group stands in the present epoch: stored, and exact. Whoever changes the mark of a host changes
+/// the counts of its group in the same transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Which epoch it is of.
+    pub epoch: u64,
+    /// Where it stands.
+    pub state: GroupState,
+    /// Since when.
+    pub since: Timestamp,
+    /// The window that it was opened for, while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Span>,
+    /// Until when no window is opened: one ended then, for a server whose clock is behind too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<Timestamp>,
+    /// Whether hosts are being marked as members; none starts meanwhile.
+    #[serde(default)]
+    pub admitting: bool,
+    /// Whether the members were marked once in this epoch.
+    #[serde(default)]
+    pub sealed: bool,
+    /// The window that an operator opened by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Span>,
+    /// How often it was run by hand in this epoch.
+    #[serde(default)]
+    pub round: u32,
+    /// Since when an operator keeps it from starting hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Timestamp>,
+    /// Hosts that were marked, also those that have left the fleet since.
+    pub members: u32,
+    /// Members that have left the fleet.
+    #[serde(default)]
+    pub removed: u32,
+    /// Members that were told to upgrade and have not ended yet.
+    pub in_flight: u32,
+    /// Members on the version.
+    pub upgraded: u32,
+    /// Members that failed in this round.
+    pub failed: u32,
+    /// Members that timed out in this round.
+    pub timed_out: u32,
+}
+
+/// Where a group stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupState {
+    /// It waits for its window, or for others.
+    Scheduled,
+    /// Its hosts are being upgraded.
+    Active,
+    /// All of its members have ended, but for those that are held.
+    Succeeded,
+    /// Too many did not make it: nothing starts here, or in groups that require it, until an operator runs
+    /// it again.
+    Halted(Halt),
+}
+
+/// Why a group halted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// What there was too much of.
+    pub cause: HaltCause,
+    /// How many.
+    pub count: u32,
+    /// Of how many members.
+    pub members: u32,
+    /// What was allowed.
+    pub limit: Percent,
+}
+
+/// What a group can have too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HaltCause {
+    /// Failures.
+    Failed,
+    /// Time-outs.
+    TimedOut,
+}
+
+/// What is being rolled out: one record for the cluster. A new epoch resets the progress of all groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutRecord {
+    /// Counts up, for ever.
+    pub epoch: u64,
+    /// Stands for everything that begins a new epoch when it changes.
+    pub fingerprint: String,
+    /// The version that is rolled out.
+    pub version: Version,
+    /// By which schedule.
+    pub schedule: Schedule,
+    /// When the epoch began.
+    pub began_at: Timestamp,
+    /// Since when an operator keeps every group from starting hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Timestamp>,
+}
+
+impl GroupRecord {
+    /// A group of which nothing has happened yet in that epoch.
+    pub fn fresh(epoch: u64, since: Timestamp) -> Self {
+        Self {
+            epoch,
+            state: GroupState::Scheduled,
+            since,
+            window: None,
+            closed: None,
+            admitting: false,
+            sealed: false,
+            run: None,
+            round: 0,
+            paused: None,
+            members: 0,
+            removed: 0,
+            in_flight: 0,
+            upgraded: 0,
+            failed: 0,
+            timed_out: 0,
+        }
+    }
+
+    /// Whether it has halted.
+    pub fn is_halted(&self) -> bool {
+        matches!(self.state, GroupState::Halted(_))
+    }
+}
+
+impl GroupState {
+    /// The state in one word.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Active => "active",
+            Self::Succeeded => "succeeded",
+            Self::Halted(_) => "halted",
+        }
+    }
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.cause {
+            HaltCause::Failed => "failed",
+            HaltCause::TimedOut => "timed out",
+        };
+        write!(f, "{} of {} {what}, limit {}", self.count, self.members, self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_before_there_was_a_closing_time_can_be_read_and_looks_the_same() {
+        let closed: Timestamp = "2026-07-02T04:00:00Z".parse().unwrap();
+        let fresh = GroupRecord::fresh(3, closed);
+        let written = serde_json::to_value(&fresh).unwrap();
+        assert!(written.get("closed").is_none(), "{written}");
+        assert_eq!(serde_json::from_value::<GroupRecord>(written).unwrap(), fresh);
+        let ended = GroupRecord { closed: Some(closed), ..fresh };
+        let written = serde_json::to_value(&ended).unwrap();
+        assert_eq!(written["closed"], "2026-07-02T04:00:00Z");
+        assert_eq!(serde_json::from_value::<GroupRecord>(written).unwrap(), ended);
+    }
+}
