@@ -1,0 +1,74 @@
+//! The fleet of both benchmarks: five groups, each after the one before.
+
+use jiff::Timestamp;
+use refit_rollout::{Cohort, Plan};
+use refit_types::{
+    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, Immediate, Percent, PolicySchedule,
+    RolloutRecord, Schedule, Selector, TimeZoneName, WeeklyWindow,
+};
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+pub const GROUPS: u32 = 5;
+const VERSION: &str = "15.1.1";
+
+pub fn start() -> Timestamp {
+    Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 56)
+}
+
+/// Open at all hours, so that the work is measured and not the waiting.
+fn window() -> Outcome<WeeklyWindow> {
+    let timezone: TimeZoneName = "Europe/Berlin".parse()?;
+    Ok(WeeklyWindow { days: Days::ALL, start_hour: 0, window_hours: 24, timezone })
+}
+
+pub fn plan() -> Outcome<Plan> {
+    let mut groups: Vec<Group> = Vec::new();
+    for number in 0..GROUPS {
+        let expression = format!("labels[\"ring\"] == \"{number}\"");
+        groups.push(Group {
+            name: format!("ring-{number}").parse()?,
+            agents: Selector { node_labels_expression: Some(expression.parse()?), ..Selector::default() },
+            window: window()?,
+            jitter_seconds: 10,
+            max_in_flight: Percent::new(1).ok_or("1% is a percentage")?,
+            timeout_seconds: 600,
+            failure_seconds: 60,
+            max_failed_before_halt: Percent::new(5).ok_or("5% is a percentage")?,
+            max_timeout_before_halt: Percent::new(5).ok_or("5% is a percentage")?,
+            requires: groups.last().map(|before| before.name.clone()).into_iter().collect(),
+        });
+    }
+    let policy = PolicySchedule { window: window()?, jitter_seconds: 0 };
+    let config = ClusterMaintenanceConfig {
+        description: String::new(),
+        agent_auto_update: AutoUpdate {
+            enabled: true,
+            immediate: Immediate::default(),
+            regular: policy.clone(),
+            critical: policy,
+        },
+        agent_auto_update_groups: Groups { regular: groups, critical: Vec::new() },
+    };
+    let record = RolloutRecord {
+        epoch: 1,
+        fingerprint: String::new(),
+        version: VERSION.parse()?,
+        schedule: Schedule::Regular,
+        began_at: start(),
+        paused: None,
+    };
+    Ok(Plan::new(&record, &config))
+}
+
+#[allow(dead_code)]
+pub fn hosts(count: u32) -> Outcome<Vec<Cohort>> {
+    let mut fleet = Vec::new();
+    for ring in 0..GROUPS {
+        fleet.push(Cohort {
+            node_labels: format!("ring={ring}").parse()?,
+            ..Cohort::new(count / GROUPS, "15.1.0".parse()?)
+        });
+    }
+    Ok(fleet)
+}

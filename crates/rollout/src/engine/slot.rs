@@ -1,0 +1,174 @@
+use refit_types::HostId;
+
+use crate::moment::Moment;
+use crate::{Ended, HostFacts};
+
+/// A host's facts, packed: the engine keeps one for each host of the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) attempt: u64,
+    /// `Moment::NEVER` for not started.
+    started: Moment,
+    /// `Moment::NEVER` for heard.
+    lost_since: Moment,
+    /// The round in which it failed or timed out.
+    round: u32,
+    group: u16,
+    flags: u8,
+    ended: u8,
+}
+
+const MEMBER: u8 = 1;
+const ON_VERSION: u8 = 1 << 1;
+const HELD: u8 = 1 << 2;
+const ACKNOWLEDGED: u8 = 1 << 3;
+const UNDONE: u8 = 1 << 4;
+
+const NO_GROUP: u16 = u16::MAX;
+
+/// Where a host is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It can be heard and becomes a member when the group opens.
+    Newcomer,
+    /// It is no member, and nobody hears it since then.
+    Absent(Moment),
+    /// It could start.
+    Ready,
+    /// Its updater will not do it.
+    Held,
+    /// It has not started, and nobody hears it since then.
+    Away(Moment),
+    /// It was told to upgrade, and must end until then.
+    Flying(Moment),
+    /// Its end is known and not stored yet.
+    Ended,
+    /// It did not make it in this round.
+    Unsuccessful,
+    /// Nothing more is to be done about it.
+    Settled,
+}
+
+/// The times that decide when a host in flight has failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadlines {
+    pub(crate) timeout: Moment,
+    pub(crate) lost: Moment,
+}
+
+impl Deadlines {
+    pub(crate) fn first(self) -> Moment {
+        self.timeout.min(self.lost)
+    }
+}
+
+impl Slot {
+    pub(crate) fn of(facts: &HostFacts) -> Self {
+        let (ended, round) = match facts.ended {
+            None => (0, 0),
+            Some(Ended::Upgraded) => (1, 0),
+            Some(Ended::Failed { round }) => (2, round),
+            Some(Ended::TimedOut { round }) => (3, round),
+        };
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        let group = facts.group.and_then(|group| u16::try_from(group).ok()).unwrap_or(NO_GROUP);
+        Self {
+            attempt: facts.attempt,
+            started: facts.started.map_or(Moment::NEVER, Moment::from),
+            lost_since: facts.lost_since.map_or(Moment::NEVER, Moment::from),
+            round,
+            group,
+            flags: flag(facts.member, MEMBER)
+                | flag(facts.on_version, ON_VERSION)
+                | flag(facts.held, HELD)
+                | flag(facts.acknowledged, ACKNOWLEDGED)
+                | flag(facts.undone, UNDONE),
+            ended,
+        }
+    }
+
+    pub(crate) fn facts(&self, host: HostId) -> HostFacts {
+        HostFacts {
+            host,
+            group: self.group(),
+            member: self.is(MEMBER),
+            started: self.started().and_then(Moment::timestamp),
+            ended: self.ended(),
+            attempt: self.attempt,
+            on_version: self.on_version(),
+            held: self.held(),
+            acknowledged: self.acknowledged(),
+            undone: self.is(UNDONE),
+            lost_since: self.lost_since().and_then(Moment::timestamp),
+        }
+    }
+
+    pub(crate) fn group(&self) -> Option<usize> {
+        (self.group != NO_GROUP).then_some(self.group.into())
+    }
+
+    pub(crate) fn on_version(&self) -> bool {
+        self.is(ON_VERSION)
+    }
+
+    pub(crate) fn held(&self) -> bool {
+        self.is(HELD)
+    }
+
+    pub(crate) fn acknowledged(&self) -> bool {
+        self.is(ACKNOWLEDGED)
+    }
+
+    pub(crate) fn undone(&self) -> bool {
+        self.is(UNDONE)
+    }
+
+    pub(crate) fn started(&self) -> Option<Moment> {
+        (self.started != Moment::NEVER).then_some(self.started)
+    }
+
+    pub(crate) fn lost_since(&self) -> Option<Moment> {
+        (self.lost_since != Moment::NEVER).then_some(self.lost_since)
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self.ended {
+            1 => Some(Ended::Upgraded),
+            2 => Some(Ended::Failed { round: self.round }),
+            3 => Some(Ended::TimedOut { round: self.round }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_flying(&self) -> bool {
+        self.ended == 0 && self.started().is_some()
+    }
+
+    /// Where the host is in that round of its group. `deadlines` are asked for only when it flies.
+    pub(crate) fn place(&self, round: u32, deadlines: impl FnOnce(&Self, Moment) -> Deadlines) -> Place {
+        if !self.is(MEMBER) {
+            return self.lost_since().map_or(Place::Newcomer, Place::Absent);
+        }
+        match self.ended() {
+            Some(Ended::Upgraded) => return Place::Settled,
+            _ if self.on_version() => return Place::Ended,
+            Some(Ended::Failed { round: then } | Ended::TimedOut { round: then }) if then >= round => {
+                return Place::Unsuccessful;
+            }
+            _ => {}
+        }
+        match (self.is_flying(), self.started()) {
+            (true, Some(_)) if self.undone() || self.held() => Place::Ended,
+            (true, Some(started)) => {
+                let deadlines = deadlines(self, started);
+                Place::Flying(deadlines.first())
+            }
+            _ if self.held() => Place::Held,
+            _ => self.lost_since().map_or(Place::Ready, Place::Away),
+        }
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}

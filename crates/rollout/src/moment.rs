@@ -1,0 +1,37 @@
+use jiff::{SignedDuration, Timestamp};
+
+/// How long after its connection ended a host's heartbeat has expired: one that upgrades or restarts is
+/// back sooner.
+pub const EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// How often an updater that nobody woke asks by itself.
+pub const POLLING_PERIOD: SignedDuration = SignedDuration::from_secs(600);
+
+/// A point in time to the microsecond: half the size of a timestamp, because the engine keeps two for each
+/// host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(i64);
+
+impl Moment {
+    /// Behind every other.
+    pub(crate) const NEVER: Self = Self(i64::MAX);
+
+    pub(crate) fn plus(self, length: SignedDuration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(length.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    pub(crate) fn plus_seconds(self, seconds: u32) -> Self {
+        self.plus(SignedDuration::from_secs(seconds.into()))
+    }
+
+    /// Nothing for what lies behind all calendars.
+    pub(crate) fn timestamp(self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.0).ok()
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(timestamp: Timestamp) -> Self {
+        Self(timestamp.as_microsecond())
+    }
+}

@@ -1,0 +1,86 @@
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{GroupName, Halt};
+
+/// Why a group is not moving.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// Updates are switched off.
+    Disabled,
+    /// An operator paused the rollout.
+    Paused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// An operator paused this group.
+    GroupPaused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Too many did not make it.
+    Halted(Halt),
+    /// Others come first.
+    Requires(Vec<GroupName>),
+    /// Its window is closed.
+    Window {
+        /// When it opens.
+        opens: Timestamp,
+    },
+    /// No host may be in flight.
+    NoSlots,
+    /// Members that did not start are away, and too many to go on without.
+    Away {
+        /// How many.
+        away: u32,
+        /// Of how many members.
+        members: u32,
+    },
+}
+
+impl Waiting {
+    /// The reason in words.
+    pub fn in_words(&self, now: Timestamp) -> String {
+        let ago = |since: &Timestamp| in_words(now.duration_since(*since));
+        match self {
+            Self::Disabled => "automatic updates are disabled".into(),
+            Self::Paused { since } => format!("the rollout was paused {} ago", ago(since)),
+            Self::GroupPaused { since } => format!("paused {} ago", ago(since)),
+            Self::Halted(halt) => format!("halted: {halt}"),
+            Self::Requires(groups) => {
+                let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+                format!("waiting for {}", names.join(", "))
+            }
+            Self::Window { opens } => format!("window opens in {}", in_words(opens.duration_since(now))),
+            Self::NoSlots => "max_in_flight is 0%: no host may start".into(),
+            Self::Away { away, members } => format!("waiting for {away} of {members} members that are away"),
+        }
+    }
+}
+
+/// A length of time in its two largest units.
+pub(crate) fn in_words(length: SignedDuration) -> String {
+    let seconds = length.as_secs().max(0);
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let Some(first) = units.iter().position(|(size, _)| seconds >= *size) else { return "0 s".into() };
+    let (size, name) = units[first];
+    let largest = format!("{} {name}", seconds / size);
+    match units.get(first + 1) {
+        Some((smaller, name)) if seconds % size / smaller > 0 => {
+            format!("{largest} {} {name}", seconds % size / smaller)
+        }
+        _ => largest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_told_as_people_do() {
+        let told = |seconds| in_words(SignedDuration::from_secs(seconds));
+        assert_eq!(
+            [told(-5), told(0), told(59), told(60), told(3 * 3600), told(3 * 3600 + 65), told(90_000)],
+            ["0 s", "0 s", "59 s", "1 min", "3 h", "3 h 1 min", "1 d 1 h"]
+        );
+    }
+}
