@@ -1,0 +1,307 @@
+//! The rollout as an operator would work it out on paper: everything is counted anew from all records, nothing
+//! is indexed, and no line is shared with the engine.
+
+mod calendar;
+
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{
+    ClusterMaintenanceConfig, Group, GroupRecord, GroupState, Instance, Outcome, RolloutRecord, Schedule,
+    Selector, Upgrade, Version,
+};
+
+pub use calendar::{next_opening, open_window};
+
+const EXPIRY: i64 = 30;
+const POLLING: i64 = 600;
+
+/// What operators said, as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub config: ClusterMaintenanceConfig,
+    pub rollout: RolloutRecord,
+}
+
+/// Everything there is to know of one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recount {
+    pub members: u32,
+    pub removed: u32,
+    pub in_flight: u32,
+    pub upgraded: u32,
+    pub failed: u32,
+    pub timed_out: u32,
+    pub held: u32,
+    pub away: u32,
+    pub ready: u32,
+    pub newcomers: u32,
+    /// Members that have the version, and of whom that is not stored yet.
+    pub uncounted: u32,
+}
+
+/// What a member is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    InFlight,
+    Upgraded,
+    Failed,
+    TimedOut,
+    /// On the version, which is not stored yet.
+    HasIt,
+    Held,
+    Away,
+    Ready,
+}
+
+/// A member that has left the fleet: what was last stored of it.
+#[derive(Debug, Clone)]
+pub struct Gone {
+    pub upgrade: Upgrade,
+}
+
+pub fn after(from: Timestamp, seconds: i64) -> Timestamp {
+    from + SignedDuration::from_secs(seconds)
+}
+
+/// Since when no server hears the host.
+pub fn lost_since(instance: &Instance) -> Option<Timestamp> {
+    if instance.server.is_some() { None } else { Some(instance.last_seen) }
+}
+
+/// Whether the host is heard, or was less than half a minute ago.
+pub fn is_live(instance: &Instance, now: Timestamp) -> bool {
+    lost_since(instance).is_none_or(|since| now < after(since, EXPIRY))
+}
+
+/// The highest attempt that anyone knows of: the record, the host's agent, or its updater.
+pub fn last_attempt(instance: &Instance) -> u64 {
+    let stored = instance.upgrade.iter().map(|upgrade| upgrade.attempt);
+    let acknowledged = instance.report.iter().map(|report| report.hint_acknowledged);
+    let updater = instance.report.iter().filter_map(|report| report.updater.as_ref());
+    let undone = updater.filter_map(|updater| updater.last_failure.as_ref()).map(|failure| failure.attempt);
+    stored.chain(acknowledged).chain(undone).max().unwrap_or(0)
+}
+
+impl Said {
+    pub fn groups(&self) -> &[Group] {
+        match self.rollout.schedule {
+            Schedule::Regular => &self.config.agent_auto_update_groups.regular,
+            Schedule::Critical => &self.config.agent_auto_update_groups.critical,
+            Schedule::Immediate => &[],
+        }
+    }
+
+    pub fn group(&self, name: &str) -> &Group {
+        self.groups().iter().find(|group| group.name.as_str() == name).unwrap()
+    }
+
+    /// What is said of the host's upgrade in this epoch, in a group that there is.
+    pub fn mark<'a>(&self, instance: &'a Instance) -> Option<&'a Upgrade> {
+        let upgrade = instance.upgrade.as_deref()?;
+        let is_known = self.groups().iter().any(|group| group.name == upgrade.group_name);
+        (upgrade.epoch == self.rollout.epoch && is_known).then_some(upgrade)
+    }
+
+    /// The name of the host's group: the one it is a member of, or the first that takes it.
+    pub fn group_of(&self, instance: &Instance) -> Option<&str> {
+        if let Some(upgrade) = self.mark(instance) {
+            let name = upgrade.group_name.as_str();
+            return self.groups().iter().map(|group| group.name.as_str()).find(|known| *known == name);
+        }
+        instance.report.as_ref()?;
+        let takes = |group: &&Group| takes(&group.agents, instance);
+        self.groups().iter().find(takes).map(|group| group.name.as_str())
+    }
+
+    pub fn has_version(&self, instance: &Instance) -> bool {
+        instance.report.as_ref().is_some_and(|report| report.version == self.rollout.version)
+    }
+
+    pub fn is_held(&self, instance: &Instance) -> bool {
+        let Some(updater) = instance.report.as_ref().and_then(|report| report.updater.as_ref()) else {
+            return false;
+        };
+        let is_pinned = match &updater.pinned_version {
+            Some(pinned) => *pinned != self.rollout.version,
+            None => false,
+        };
+        updater.held.is_some() || is_pinned || !updater.agent_updates_enabled
+    }
+
+    pub fn has_acknowledged(&self, instance: &Instance) -> bool {
+        let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+        attempt != 0 && instance.report.as_ref().is_some_and(|report| report.hint_acknowledged == attempt)
+    }
+
+    /// Whether a start is of no use once the window is closed: nobody knows of it, or nobody may go.
+    pub fn goes_in_vain(&self, instance: &Instance) -> bool {
+        !self.config.agent_auto_update.enabled || !self.has_acknowledged(instance)
+    }
+
+    /// Whether the updater says that it undid this very attempt at this very version.
+    pub fn is_undone(&self, instance: &Instance) -> bool {
+        let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+        let updater = instance.report.as_ref().and_then(|report| report.updater.as_ref());
+        let failure = updater.and_then(|updater| updater.last_failure.as_ref());
+        failure.is_some_and(|failure| {
+            attempt != 0 && failure.attempt == attempt && failure.version == self.rollout.version
+        })
+    }
+
+    /// What a member of a group that is in that round is doing.
+    pub fn doing(&self, instance: &Instance, round: u32) -> Option<Doing> {
+        let mark = self.mark(instance)?;
+        let is_unfinished_again = |then: u32| then < round;
+        Some(match &mark.outcome {
+            Some(Outcome::Upgraded { .. }) => Doing::Upgraded,
+            Some(Outcome::Failed { .. }) if !is_unfinished_again(mark.round) => Doing::Failed,
+            Some(Outcome::TimedOut { .. }) if !is_unfinished_again(mark.round) => Doing::TimedOut,
+            None if mark.start_time.is_some() => Doing::InFlight,
+            _ if self.has_version(instance) => Doing::HasIt,
+            _ if self.is_held(instance) => Doing::Held,
+            _ if lost_since(instance).is_some() => Doing::Away,
+            _ => Doing::Ready,
+        })
+    }
+
+    /// Counts a group from scratch.
+    pub fn recount(&self, name: &str, round: u32, hosts: &[&Instance], gone: &[Gone]) -> Recount {
+        let mut count = Recount::default();
+        for gone in gone {
+            if gone.upgrade.epoch == self.rollout.epoch && gone.upgrade.group_name.as_str() == name {
+                count.members += 1;
+                count.removed += 1;
+            }
+        }
+        for host in hosts.iter().filter(|host| self.group_of(host) == Some(name)) {
+            let Some(doing) = self.doing(host, round) else {
+                count.newcomers += u32::from(lost_since(host).is_none());
+                continue;
+            };
+            count.members += 1;
+            *(match doing {
+                Doing::InFlight => &mut count.in_flight,
+                Doing::Upgraded => &mut count.upgraded,
+                Doing::Failed => &mut count.failed,
+                Doing::TimedOut => &mut count.timed_out,
+                Doing::HasIt => &mut count.uncounted,
+                Doing::Held => &mut count.held,
+                Doing::Away => &mut count.away,
+                Doing::Ready => &mut count.ready,
+            }) += 1;
+        }
+        count
+    }
+
+    /// How many hosts may be in flight.
+    pub fn limit(&self, name: &str, members: u32) -> u32 {
+        let percent = u32::from(self.group(name).max_in_flight.get());
+        (0..=members).find(|slots| slots * 100 >= members * percent).unwrap()
+    }
+
+    /// All groups that must have succeeded before that one.
+    pub fn required(&self, name: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        for required in &self.group(name).requires {
+            all.extend(self.required(required.as_str()));
+            all.push(required.to_string());
+        }
+        all
+    }
+
+    /// Whether hosts of the group may start by the clock: in its hours, or in those an operator gave it.
+    pub fn is_open(&self, name: &str, record: &GroupRecord, now: Timestamp) -> bool {
+        let by_hand = record.run.is_some_and(|run| run.start <= now && now < run.end);
+        by_hand || open_window(&self.group(name).window, now).is_some()
+    }
+
+    /// When the started host has timed out.
+    pub fn times_out_at(&self, instance: &Instance) -> Option<Timestamp> {
+        let mark = self.mark(instance)?;
+        let group = self.group(mark.group_name.as_str());
+        let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
+        let polling = if self.has_acknowledged(instance) { 0 } else { POLLING };
+        Some(after(mark.start_time?, own + polling))
+    }
+
+    /// When the started host has failed because nobody hears it.
+    pub fn is_lost_at(&self, instance: &Instance, reachable_since: Timestamp) -> Option<Timestamp> {
+        let mark = self.mark(instance)?;
+        let group = self.group(mark.group_name.as_str());
+        let since = lost_since(instance)?.max(mark.start_time?).max(reachable_since);
+        Some(after(since, EXPIRY + i64::from(group.failure_seconds)))
+    }
+
+    /// Whether that many members that are away may be left behind.
+    pub fn may_leave(&self, name: &str, hosts: &[&Instance], record: &GroupRecord, now: Timestamp) -> bool {
+        let away = hosts.iter().filter(|host| {
+            self.group_of(host) == Some(name) && self.doing(host, record.round) == Some(Doing::Away)
+        });
+        let since: Vec<Timestamp> = away.filter_map(|host| lost_since(host)).collect();
+        let all_for_long = since.iter().all(|since| after(*since, POLLING) <= now);
+        let allowed = u32::from(self.group(name).max_timeout_before_halt.get()) * record.members;
+        all_for_long && since.len() as u32 * 100 <= allowed
+    }
+
+    /// What `find` must answer: whether to go, over how many seconds, as which attempt.
+    pub fn answer(
+        &self,
+        instance: Option<&Instance>,
+        record: impl Fn(&str) -> GroupRecord,
+        now: Timestamp,
+    ) -> (bool, u32, u64) {
+        let policy = &self.config.agent_auto_update;
+        let by_policy = match self.rollout.schedule {
+            Schedule::Immediate => return (policy.enabled, policy.immediate.jitter_seconds, 0),
+            Schedule::Regular => &policy.regular,
+            Schedule::Critical => &policy.critical,
+        };
+        let Some((instance, name)) = instance.and_then(|instance| Some((instance, self.group_of(instance)?)))
+        else {
+            let is_open = open_window(&by_policy.window, now).is_some();
+            return (policy.enabled && is_open, by_policy.jitter_seconds, 0);
+        };
+        let (group, record) = (self.group(name), record(name));
+        let jitter = group.jitter_seconds;
+        let is_halted = matches!(record.state, GroupState::Halted(_));
+        let mark = self.mark(instance);
+        let Some((mark, started)) = mark.and_then(|mark| Some((mark, mark.start_time?))) else {
+            return (false, jitter, 0);
+        };
+        let in_window = record
+            .window
+            .is_some_and(|window| window.start <= now && now < window.end && started >= window.start);
+        let under_way = self.has_acknowledged(instance)
+            && now < after(started, i64::from(jitter) + i64::from(group.timeout_seconds));
+        let is_told = policy.enabled && !is_halted && (in_window || under_way);
+        (is_told, jitter, if is_told { mark.attempt } else { 0 })
+    }
+}
+
+/// Knows one form of expression only: `labels["role"] == "x"`.
+pub fn takes(selector: &Selector, instance: &Instance) -> bool {
+    let Some(report) = &instance.report else { return false };
+    let role = |expression: &refit_types::Expression| {
+        let source = expression.source().to_owned();
+        source.split('"').nth(3).map(str::to_owned).unwrap()
+    };
+    let node = selector.node_labels_expression.as_ref().map(role);
+    let agent = selector.instance_labels_expression.as_ref().map(role);
+    node.is_none_or(|role| report.node_labels.get("role") == Some(&role))
+        && agent.is_none_or(|role| report.instance_labels.get("role") == Some(&role))
+}
+
+/// Whether operators said something that begins a new epoch.
+pub fn begins_an_epoch(
+    before: &Said,
+    version: &Version,
+    schedule: Schedule,
+    config: &ClusterMaintenanceConfig,
+) -> bool {
+    let rollout = RolloutRecord { version: version.clone(), schedule, ..before.rollout.clone() };
+    let said = Said { config: config.clone(), rollout };
+    let gist = |said: &Said| -> Vec<_> {
+        let groups = said.groups().iter();
+        groups.map(|group| (group.name.clone(), group.agents.clone(), group.requires.clone())).collect()
+    };
+    before.rollout.version != *version || before.rollout.schedule != schedule || gist(before) != gist(&said)
+}

@@ -1,0 +1,272 @@
+use jiff::Timestamp;
+use refit_rollout::removed;
+use refit_types::{
+    AgentRole, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpdateFailure,
+    UpdaterStatus, UpgraderKind, Version,
+};
+use uuid::Uuid;
+
+use super::World;
+use super::operators::version;
+use super::server::facts;
+use crate::model::{Gone, after};
+
+/// What may happen on a host.
+#[derive(Debug, Clone)]
+pub enum HostStep {
+    /// It joins, or joins again, with that role and version.
+    Join { role: u8, version: u8 },
+    /// It joins again, and tells of what it did before it was removed.
+    JoinAgain { role: u8, acknowledged: u8, undone: u8 },
+    /// It joins and says nothing yet.
+    JoinSilently,
+    /// Its agent says that it woke its updater.
+    Acknowledge,
+    /// It reports the version that is rolled out.
+    Upgrade,
+    /// It reports some version.
+    Report { version: u8 },
+    /// Its updater undid the present attempt.
+    Fail,
+    /// Its updater tells of an attempt before, or one that never was.
+    FailOtherAttempt { up: bool },
+    /// Its updater undid another version.
+    FailOtherVersion,
+    /// Nobody hears it.
+    Leave,
+    /// It is heard again.
+    Return,
+    /// It is pinned to a version.
+    Pin { version: u8 },
+    /// Its updates are disabled.
+    Disable,
+    /// Its updater cannot do it.
+    Hold,
+    /// Nothing keeps its updater any more.
+    Release,
+    /// It has other labels.
+    Relabel { role: u8 },
+    /// An operator removes it from the cluster.
+    Remove,
+}
+
+/// From this number on, a host in flight is meant, if there is one: most of what is of interest happens there.
+const SOMEONE_IN_FLIGHT: usize = 128;
+
+pub fn labels(role: u8) -> Labels {
+    format!("role=r{}", role % 6).parse().unwrap()
+}
+
+pub fn report(version: Version, labels: Labels) -> Report {
+    Report {
+        version,
+        edition: Edition::Oss,
+        node_labels: labels.clone(),
+        instance_labels: labels,
+        upgrader: UpgraderKind::Binary,
+        updater: Some(Box::new(UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() })),
+        session: Session { id: Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
+        rotation: RotationMark::default(),
+        hint_acknowledged: 0,
+    }
+}
+
+impl World {
+    pub fn host_step(&mut self, number: usize, step: &HostStep) {
+        if self.ids.is_empty() {
+            return;
+        }
+        let flying: Vec<HostId> = self.ids.iter().copied().filter(|id| self.is_in_flight(*id)).collect();
+        let among = if number >= SOMEONE_IN_FLIGHT && !flying.is_empty() { &flying } else { &self.ids };
+        let id = among[number % among.len()];
+        let now = self.now;
+        match step {
+            HostStep::Join { role, version: number } => {
+                if self.store.records.instance(id).is_none() {
+                    let mut instance = joined(id, now);
+                    instance.report = Some(report(version(*number), labels(*role)));
+                    instance.server = Some("one".into());
+                    self.put(instance);
+                }
+            }
+            HostStep::JoinAgain { role, acknowledged, undone } => {
+                if self.store.records.instance(id).is_none() {
+                    let mut instance = joined(id, now);
+                    let mut report = report(version(0), labels(*role));
+                    report.hint_acknowledged = u64::from(*acknowledged);
+                    let wanted = self.said().rollout.version.clone();
+                    tell(&mut report, &HostStep::Fail, u64::from(*undone), &wanted, now);
+                    instance.report = Some(report);
+                    instance.server = Some("one".into());
+                    self.put(instance);
+                }
+            }
+            HostStep::JoinSilently => {
+                if self.store.records.instance(id).is_none() {
+                    self.put(joined(id, now));
+                }
+            }
+            HostStep::Remove => self.remove(id),
+            HostStep::Leave => self.change(id, |instance| {
+                instance.last_seen = now;
+                instance.server = None;
+            }),
+            step => {
+                let wanted = self.said().rollout.version.clone();
+                self.change_report(id, |report, attempt| tell(report, step, attempt, &wanted, now));
+            }
+        }
+    }
+
+    fn put(&mut self, instance: Instance) {
+        self.store.put_together(None, vec![(instance.host_id, Some(Box::new(instance)))], self.now);
+    }
+
+    fn change(&mut self, id: HostId, change: impl FnOnce(&mut Instance)) {
+        let Some(mut instance) = self.store.records.instance(id).cloned() else { return };
+        change(&mut instance);
+        self.put(instance);
+    }
+
+    /// A heartbeat: the host is heard, and says something.
+    fn change_report(&mut self, id: HostId, change: impl FnOnce(&mut Report, u64)) {
+        let now = self.now;
+        self.change(id, |instance| {
+            let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+            let mut said = instance.report.take().unwrap_or_else(|| report(version(0), labels(0)));
+            change(&mut said, attempt);
+            instance.report = Some(said);
+            instance.server = Some("one".into());
+            instance.last_seen = now;
+        });
+    }
+
+    fn remove(&mut self, id: HostId) {
+        let Some(instance) = self.store.records.instance(id).cloned() else { return };
+        let said = self.said();
+        let plan = refit_rollout::Plan::new(&said.rollout, &said.config);
+        let facts = facts(&plan, &instance);
+        let mark = said.mark(&instance).cloned();
+        let group = mark.as_ref().map(|mark| {
+            let name = mark.group_name.to_string();
+            let record = self.store.records.group(&name);
+            (name, removed(&record, &facts))
+        });
+        self.store.gone.extend(mark.map(|upgrade| Gone { upgrade }));
+        self.store.put_together(group, vec![(id, None)], self.now);
+    }
+
+    /// Hosts that are told to go: each acknowledges, and if its bit is set, has the version.
+    pub fn hosts_go(&mut self, some: u16) {
+        let wanted = self.said().rollout.version.clone();
+        for (n, id) in self.ids.clone().into_iter().enumerate() {
+            if self.is_in_flight(id)
+                && self.store.records.instance(id).is_some_and(|host| host.server.is_some())
+            {
+                let arrives = some >> (n % 16) & 1 == 1;
+                self.change_report(id, |report, attempt| {
+                    report.hint_acknowledged = attempt;
+                    if arrives {
+                        report.version = wanted.clone();
+                    }
+                });
+            }
+        }
+    }
+
+    fn is_in_flight(&self, id: HostId) -> bool {
+        let mark = self.store.records.instance(id).and_then(|host| self.said().mark(host));
+        mark.is_some_and(|mark| mark.start_time.is_some() && mark.outcome.is_none())
+    }
+
+    pub fn everyone_returns(&mut self) {
+        for id in self.ids.clone() {
+            if self.store.records.instance(id).is_some_and(|host| host.server.is_none()) {
+                self.change_report(id, |_, _| {});
+            }
+        }
+    }
+
+    pub fn nobody_tells_of_failures(&mut self) {
+        for id in self.ids.clone() {
+            self.change_report(id, |report, _| {
+                report.updater.get_or_insert_default().last_failure = None;
+            });
+        }
+    }
+
+    /// Agents that are told to go wake their updaters at once.
+    pub fn hosts_acknowledge(&mut self) {
+        for id in self.ids.clone() {
+            if let Some(attempt) = self.servers[0].engine.hint(id, self.now).filter(|attempt| *attempt > 0) {
+                let known = self.store.records.instance(id).and_then(|host| host.report.as_ref());
+                if known.is_some_and(|report| report.hint_acknowledged != attempt) {
+                    self.change_report(id, |report, _| report.hint_acknowledged = attempt);
+                }
+            }
+        }
+    }
+
+    /// How long this host takes: less than its group allows.
+    fn arrives_at(&self, id: HostId) -> Option<Timestamp> {
+        let host = self.store.records.instance(id).filter(|_| self.is_in_flight(id))?;
+        let mark = self.said().mark(host)?;
+        let allowed = self.said().group(mark.group_name.as_str()).timeout_seconds;
+        let takes = i64::from((id.uuid().as_u128() % u128::from(allowed)) as u32).max(1);
+        Some(after(mark.start_time?, takes)).filter(|_| self.said().has_acknowledged(host))
+    }
+
+    pub fn next_arrival(&self) -> Option<Timestamp> {
+        self.ids.iter().filter_map(|id| self.arrives_at(*id)).min()
+    }
+
+    pub fn hosts_arrive(&mut self) {
+        let wanted = self.said().rollout.version.clone();
+        for id in self.ids.clone() {
+            if self.arrives_at(id).is_some_and(|at| at <= self.now) {
+                self.change_report(id, |report, _| report.version = wanted.clone());
+            }
+        }
+    }
+}
+
+pub fn joined(id: HostId, now: Timestamp) -> Instance {
+    Instance::joined(id, "host", vec![AgentRole::Node], now)
+}
+
+fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, now: Timestamp) {
+    let updater = report.updater.get_or_insert_default();
+    let failure = |attempt, version: &Version| {
+        let (step, reason) = ("start".to_owned(), "it did not start".to_owned());
+        Some(UpdateFailure { attempt, version: version.clone(), step, reason, at: now })
+    };
+    match step {
+        HostStep::Acknowledge => report.hint_acknowledged = attempt,
+        HostStep::Upgrade => report.version = wanted.clone(),
+        HostStep::Report { version: number } => report.version = version(*number),
+        HostStep::Fail => updater.last_failure = failure(attempt, wanted),
+        HostStep::FailOtherAttempt { up } => {
+            let other = if *up { attempt + 1 } else { attempt.saturating_sub(1) };
+            updater.last_failure = failure(other, wanted);
+        }
+        HostStep::FailOtherVersion => updater.last_failure = failure(attempt, &version(9)),
+        HostStep::Pin { version: number } => updater.pinned_version = Some(version(*number)),
+        HostStep::Disable => updater.agent_updates_enabled = false,
+        HostStep::Hold => updater.held = Some("no usable backup".into()),
+        HostStep::Release => {
+            updater.pinned_version = None;
+            updater.held = None;
+            updater.agent_updates_enabled = true;
+        }
+        HostStep::Relabel { role } => {
+            report.node_labels = labels(*role);
+            report.instance_labels = labels(*role);
+        }
+        HostStep::Join { .. }
+        | HostStep::JoinAgain { .. }
+        | HostStep::JoinSilently
+        | HostStep::Remove
+        | HostStep::Leave
+        | HostStep::Return => {}
+    }
+}

@@ -1,0 +1,446 @@
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use refit_rollout::{Decision, End, Engine, Mark};
+use refit_types::{GroupRecord, GroupState, HaltCause, HostId, Instance, Outcome, Upgrade};
+use uuid::Uuid;
+
+use super::server::Server;
+use super::store::{Records, Store};
+use super::{Broken, World};
+use crate::model::{Doing, after, is_live};
+
+pub const IN_FLIGHT: &str = "1: hosts in flight are within the limit";
+pub const START: &str = "2: a start is in its window, after what it requires, and not held up";
+pub const HALT: &str = "2: no server answers true after a halt";
+pub const COUNTS: &str = "3: stored counts equal a recount";
+pub const PROGRESS: &str = "3: the engine's progress equals a recount";
+pub const ENDS: &str = "4: a rollout in which nobody fails ends";
+pub const SETTLES: &str = "4: what is due is done";
+pub const RESTART: &str = "5: an engine that starts anew is the one that lived on";
+pub const EPOCH: &str = "6: a new epoch resets everything, and nothing else begins one";
+pub const RUN: &str = "6: a group that is run by hand forgets its failures, and stays succeeded if it was";
+pub const MARKS: &str = "6: a host is marked for what it did in this attempt";
+pub const ANSWERS: &str = "6: hosts are told what the records say";
+pub const OUTCOME: &str = "6: a host's outcome does not change its answer";
+
+macro_rules! hold {
+    ($name:expr, $condition:expr, $($words:tt)*) => {
+        if !$condition {
+            return Err($crate::world::Broken { invariant: $name, what: format!($($words)*) });
+        }
+    };
+}
+pub(crate) use hold;
+
+pub type Held = Result<(), Broken>;
+
+fn counts(record: &GroupRecord) -> [u32; 6] {
+    [record.members, record.removed, record.in_flight, record.upgraded, record.failed, record.timed_out]
+}
+
+fn exceeds(count: u32, percent: u8, members: u32) -> bool {
+    count * 100 > members * u32::from(percent)
+}
+
+/// What is true of the store, whatever happened.
+pub fn of_the_store(world: &mut World) -> Held {
+    let (store, now) = (&world.store, world.now);
+    let (records, said) = (&store.records, store.records.said());
+    let hosts = records.instances();
+    let mut in_flight_now = std::collections::BTreeMap::new();
+    for group in said.groups() {
+        let name = group.name.as_str();
+        let record = records.group(name);
+        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let recounted =
+            [count.members, count.removed, count.in_flight, count.upgraded, count.failed, count.timed_out];
+        hold!(COUNTS, counts(&record) == recounted, "{name}: {recounted:?} is not in {record:?}");
+
+        let limit = said.limit(name, count.members);
+        let key = (said.rollout.epoch, name.to_owned());
+        let before = world.in_flight.get(&key).copied().unwrap_or(0);
+        let allowed = if before > limit { before } else { limit };
+        hold!(
+            IN_FLIGHT,
+            count.in_flight <= allowed,
+            "{name}: {} in flight, limit {limit}, {before} before",
+            count.in_flight
+        );
+        in_flight_now.insert(key.clone(), count.in_flight);
+
+        if record.is_halted() {
+            world.halted.entry(key).or_insert(now);
+        } else {
+            world.halted.remove(&key);
+        }
+    }
+    world.halted.retain(|key, _| in_flight_now.contains_key(key));
+    world.in_flight = in_flight_now;
+    Ok(())
+}
+
+/// What is true of every server, however old its cache is.
+pub fn of_the_servers(world: &World) -> Held {
+    for (number, server) in world.servers.iter().enumerate() {
+        let now = world.now + server.skew;
+        if server.has_seen_until(&world.store, after(world.now, -5)) {
+            no_answer_after_a_halt(world, server)?;
+        }
+        if server.is_behind_its_cache() {
+            continue;
+        }
+        hold!(RESTART, server.engine == server.rebuilt(), "server {number} is not what its cache says");
+        progress_is_counted(&server.cache, &server.engine, &world.store)?;
+        answers_agree(&server.cache, &server.engine, now)?;
+    }
+    Ok(())
+}
+
+fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
+    let said = world.store.records.said();
+    for ((_, name), since) in &world.halted {
+        if after(*since, 5) >= world.now {
+            continue;
+        }
+        for host in world.store.records.instances() {
+            let is_member = said.mark(host).is_some_and(|mark| mark.group_name.as_str() == name);
+            let told = server.engine.answer(Some(host.host_id), world.now + server.skew).auto_update;
+            hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
+        }
+    }
+    Ok(())
+}
+
+fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Held {
+    let said = records.said();
+    for (position, group) in said.groups().iter().enumerate() {
+        let name = group.name.as_str();
+        let record = records.group(name);
+        hold!(PROGRESS, engine.group_record(position) == Some(&record), "{name}: {record:?}");
+        let count = said.recount(name, record.round, &records.instances(), &store.gone);
+        let progress = engine.progress(position);
+        let expected =
+            [said.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
+        let found = [progress.limit, progress.held, progress.away, progress.ready, progress.newcomers];
+        hold!(PROGRESS, found == expected, "{name}: {progress:?}, recounted {expected:?}");
+    }
+    let alone: Vec<_> =
+        records.instances().into_iter().filter(|host| said.group_of(host).is_none()).collect();
+    let have_it = alone.iter().filter(|host| said.has_version(host)).count();
+    let expected = (alone.len() as u32, have_it as u32);
+    hold!(
+        PROGRESS,
+        engine.ungrouped() == expected,
+        "without a group: {:?}, {expected:?}",
+        engine.ungrouped()
+    );
+    Ok(())
+}
+
+fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
+    let said = records.said();
+    let record = |name: &str| records.group(name);
+    let strangers = [None, Some(HostId::new(Uuid::from_u128(u128::MAX)))].map(|host| (host, None));
+    let known = records.instances().into_iter().map(|host| (Some(host.host_id), Some(host)));
+    for (id, instance) in known.chain(strangers) {
+        let expected = said.answer(instance, record, now);
+        let answer = engine.answer(id, now);
+        let found = (answer.auto_update, answer.jitter_seconds, answer.attempt);
+        hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
+        let Some((id, instance)) = id.zip(instance) else { continue };
+        let wanted = answer.auto_update
+            && !said.has_version(instance)
+            && !said.is_held(instance)
+            && said.mark(instance).is_none_or(|mark| mark.outcome.is_none());
+        let expected = wanted.then_some(answer.attempt);
+        hold!(ANSWERS, engine.hint(id, now) == expected, "{id}: the hint is not {expected:?}");
+    }
+    Ok(())
+}
+
+/// Gives a host other outcomes and another version: nobody may see it from the answer.
+pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Held {
+    let Some(facts) = server.engine.facts(host) else { return Ok(()) };
+    let answer = server.engine.answer(Some(host), now);
+    let mut engine = server.engine.clone();
+    for ended in [
+        None,
+        Some(refit_rollout::Ended::Upgraded),
+        Some(refit_rollout::Ended::Failed { round: 0 }),
+        Some(refit_rollout::Ended::TimedOut { round: 0 }),
+    ] {
+        for (on_version, undone) in [(false, false), (true, false), (false, true)] {
+            engine.host(&refit_rollout::HostFacts { ended, on_version, undone, ..facts.clone() });
+            let told = engine.answer(Some(host), now);
+            hold!(OUTCOME, told == answer, "{host}: {told:?} once it is {ended:?}, {answer:?} before");
+        }
+    }
+    Ok(())
+}
+
+/// What must be true of a decision that is about to be stored.
+pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: Timestamp) -> Held {
+    let (records, said) = (&store.records, store.records.said());
+    let name = said.groups()[decision.group].name.as_str();
+    let group = said.group(name);
+    let (before, record) = (records.group(name), &decision.record);
+    hold!(RESTART, decision.before == before, "{name}: made from {:?}, not {before:?}", decision.before);
+    let hosts: BTreeSet<HostId> = decision.marks.iter().map(|(host, _)| *host).collect();
+    hold!(MARKS, hosts.len() == decision.marks.len(), "{name}: a host is marked twice");
+    hold!(MARKS, hosts.len() <= server.batch, "{name}: more marks than the batch");
+    let same_rest =
+        record.epoch == before.epoch && record.round == before.round && record.paused == before.paused;
+    hold!(
+        EPOCH,
+        same_rest && record.members >= before.members && record.removed == before.removed,
+        "{record:?}"
+    );
+
+    if let GroupState::Halted(halt) = record.state
+        && !before.is_halted()
+    {
+        let (count, limit) = match halt.cause {
+            HaltCause::Failed => (record.failed, group.max_failed_before_halt),
+            HaltCause::TimedOut => (record.timed_out, group.max_timeout_before_halt),
+        };
+        let is_true = (halt.count, halt.members, halt.limit) == (count, record.members, limit);
+        hold!(HALT, is_true && exceeds(count, limit.get(), record.members), "{name}: halted for {halt}");
+        hold!(HALT, record.window.is_none() && record.run.is_none(), "{name}: halted with a window");
+    }
+    hold!(HALT, record.is_halted() || !before.is_halted(), "{name}: only an operator ends a halt");
+    let lasts = matches!(record.state, GroupState::Succeeded | GroupState::Halted(_));
+    hold!(RUN, lasts || before.state != GroupState::Succeeded, "{name} has succeeded, and is {record:?}");
+    if let Some(window) = record.window {
+        let by_hand = record.run.filter(|run| run.start <= now && now < run.end);
+        let due = by_hand.or_else(|| crate::model::open_window(&group.window, now));
+        let is_ahead = before.window == Some(window) && window.start > now;
+        hold!(START, is_ahead || due == Some(window), "{name}: open for {window:?}, due is {due:?}");
+        let is_opened = before.window.is_none_or(|before| before.start != window.start);
+        let is_early = record.closed.is_some_and(|closed| now < closed);
+        hold!(START, !(is_opened && is_early), "{name}: opened again at {now}: {record:?}");
+    }
+
+    for (host, mark) in &decision.marks {
+        let instance = records.instance(*host).unwrap();
+        let is_fair = is_fair(store, server, decision, instance, *mark, now);
+        hold!(MARKS, is_fair, "{name}: {mark:?} for {instance:?} in {record:?} at {now}");
+    }
+    let started: Vec<HostId> =
+        decision.marks.iter().filter(|(_, mark)| *mark == Mark::Start).map(|(host, _)| *host).collect();
+    if !started.is_empty() {
+        may_start(records, name, &before, record, now)?;
+    }
+    if !server.is_up_to_date(store) {
+        return Ok(());
+    }
+    let hosts = records.instances();
+    let is_opened = before.window.map(|window| window.start) != record.window.map(|window| window.start);
+    if record.window.is_some() && !record.admitting && (is_opened || before.admitting) {
+        let forgotten = hosts.iter().find(|host| {
+            said.group_of(host) == Some(name)
+                && said.mark(host).is_none()
+                && is_live(host, now)
+                && decision.marks.iter().all(|(marked, _)| *marked != host.host_id)
+        });
+        hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
+    }
+    let ready = hosts.iter().filter(|host| {
+        said.group_of(host) == Some(name) && said.doing(host, record.round) == Some(Doing::Ready)
+    });
+    let next: Vec<HostId> = ready.map(|host| host.host_id).take(started.len()).collect();
+    hold!(START, next == started, "{name}: {started:?} started, {next:?} were next");
+    if record.state == GroupState::Succeeded && before.state != GroupState::Succeeded {
+        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let is_done = record.sealed && count.in_flight + count.ready + count.uncounted == 0;
+        hold!(SETTLES, is_done, "{name} succeeded too early: {count:?}");
+        hold!(SETTLES, said.may_leave(name, &hosts, record, now), "{name} left too many behind: {count:?}");
+    }
+    Ok(())
+}
+
+fn may_start(
+    records: &Records,
+    name: &str,
+    before: &GroupRecord,
+    record: &GroupRecord,
+    now: Timestamp,
+) -> Held {
+    let said = records.said();
+    let in_window = record.window.is_some_and(|window| window.start <= now && now < window.end);
+    let is_open = in_window && said.is_open(name, before, now);
+    hold!(START, is_open, "{name}: started at {now}, outside its window");
+    hold!(START, !before.is_halted() && !record.is_halted(), "{name}: started after a halt");
+    hold!(START, said.config.agent_auto_update.enabled, "{name}: started while updates are off");
+    let is_paused = said.rollout.paused.is_some() || before.paused.is_some();
+    hold!(START, !is_paused, "{name}: started while paused");
+    hold!(START, record.sealed && !record.admitting, "{name}: started before all members were marked");
+    for required in said.required(name) {
+        let state = records.group(&required).state;
+        hold!(START, state == GroupState::Succeeded, "{name}: started while {required} is {state:?}");
+    }
+    Ok(())
+}
+
+/// Whether the host did, or failed to do, what it is marked for.
+fn is_fair(
+    store: &Store,
+    server: &Server,
+    decision: &Decision,
+    instance: &Instance,
+    mark: Mark,
+    now: Timestamp,
+) -> bool {
+    let (said, record) = (store.records.said(), &decision.record);
+    let name = said.groups()[decision.group].name.as_str();
+    let present = said.mark(instance);
+    let in_flight = present.is_some_and(|mark| mark.start_time.is_some() && mark.outcome.is_none());
+    let is_here = said.group_of(instance) == Some(name);
+    let has_it = said.has_version(instance);
+    let is_on = said.config.agent_auto_update.enabled;
+    let is_lost = said.is_lost_at(instance, server.reachable_since).is_some_and(|at| at <= now);
+    is_here
+        && match mark {
+            Mark::Admit | Mark::AdmitUpgraded => {
+                present.is_none()
+                    && is_live(instance, now)
+                    && has_it == (mark == Mark::AdmitUpgraded)
+                    && record.window.is_some()
+            }
+            Mark::Start => said.doing(instance, record.round) == Some(Doing::Ready),
+            Mark::TakeBack => {
+                let in_vain = record.window.is_none() && said.goes_in_vain(instance);
+                in_flight && !has_it && !said.is_undone(instance) && (said.is_held(instance) || in_vain)
+            }
+            Mark::Finish(End::Upgraded) => {
+                let already =
+                    present.is_some_and(|mark| matches!(mark.outcome, Some(Outcome::Upgraded { .. })));
+                present.is_some() && has_it && !already
+            }
+            Mark::Finish(End::Undone) => in_flight && !has_it && said.is_undone(instance),
+            Mark::Finish(End::Lost) => is_on && in_flight && !has_it && is_lost,
+            Mark::Finish(End::TimedOut) => {
+                is_on
+                    && in_flight
+                    && !has_it
+                    && !is_lost
+                    && said.times_out_at(instance).is_some_and(|at| at <= now)
+            }
+        }
+}
+
+/// What must be true of a host's record once it is marked.
+pub fn of_a_mark(instance: &Instance, after: Option<&Upgrade>, mark: Mark, now: Timestamp) -> Held {
+    let before = instance.upgrade.as_deref();
+    let attempts = before.map_or(0, |before| before.attempt);
+    let is_kept = |after: &Upgrade| {
+        after.attempt == attempts && before.is_some_and(|before| before.start_time == after.start_time)
+    };
+    let is_well = after.is_some_and(|after| match (mark, &after.outcome) {
+        (Mark::Admit, None) => after.start_time.is_none() && after.attempt == attempts,
+        (Mark::AdmitUpgraded, Some(Outcome::Upgraded { at })) => {
+            *at == now && after.start_time.is_none() && after.attempt == attempts
+        }
+        (Mark::Start, None) => {
+            after.start_time == Some(now) && after.attempt == crate::model::last_attempt(instance) + 1
+        }
+        (Mark::TakeBack, None) => after.start_time.is_none() && after.attempt == attempts,
+        (Mark::Finish(End::Upgraded), Some(Outcome::Upgraded { at })) => *at == now && is_kept(after),
+        (Mark::Finish(End::Undone | End::Lost), Some(Outcome::Failed { at, .. })) => {
+            *at == now && is_kept(after)
+        }
+        (Mark::Finish(End::TimedOut), Some(Outcome::TimedOut { at })) => *at == now && is_kept(after),
+        _ => false,
+    });
+    hold!(MARKS, is_well, "{mark:?} at {now} made {after:?} of {before:?}");
+    Ok(())
+}
+
+/// What must be true once no server that knows everything has anything left to decide.
+pub fn of_what_is_settled(world: &World) -> Held {
+    let (store, now) = (&world.store, world.now);
+    let (records, said) = (&store.records, store.records.said());
+    let hosts = records.instances();
+    for group in said.groups() {
+        let name = group.name.as_str();
+        let record = records.group(name);
+        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let too_many = exceeds(record.failed, group.max_failed_before_halt.get(), record.members)
+            || exceeds(record.timed_out, group.max_timeout_before_halt.get(), record.members);
+        hold!(SETTLES, record.is_halted() || !too_many, "{name} goes on: {record:?}");
+        let enabled = said.config.agent_auto_update.enabled;
+        let requires = said.required(name);
+        let may_start = enabled
+            && !record.is_halted()
+            && said.rollout.paused.is_none()
+            && record.paused.is_none()
+            && requires.iter().all(|name| records.group(name).state == GroupState::Succeeded);
+        let is_open = enabled && said.is_open(name, &record, now) && !record.is_halted();
+        let is_ahead = enabled && record.window.is_some_and(|window| window.start > now);
+        let may_be_open = is_open || is_ahead;
+        hold!(SETTLES, may_be_open || record.window.is_none(), "{name} stays open at {now}: {record:?}");
+        let has_work = count.newcomers + count.ready > 0 || record.state != GroupState::Succeeded;
+        let is_over = record.closed.is_some_and(|closed| now < closed);
+        let must_be_open = is_open && may_start && has_work && !is_over && !is_ahead;
+        hold!(SETTLES, !must_be_open || record.window.is_some(), "{name} does not open: {record:?}");
+        hold!(SETTLES, !must_be_open || !record.admitting, "{name} is not ready: {record:?}");
+        let has_room = count.in_flight < said.limit(name, count.members);
+        hold!(SETTLES, !(must_be_open && has_room && count.ready > 0), "{name} does not start: {count:?}");
+        let is_done = record.sealed
+            && !record.admitting
+            && !record.is_halted()
+            && count.in_flight + count.ready + count.uncounted == 0
+            && said.may_leave(name, &hosts, &record, now);
+        hold!(SETTLES, !is_done || record.state == GroupState::Succeeded, "{name} is done: {record:?}");
+        for host in hosts.iter().filter(|host| said.group_of(host) == Some(name)) {
+            is_settled(world, host, &record)?;
+        }
+    }
+    Ok(())
+}
+
+/// A server that nobody wakes sleeps until the next thing is due, and not for longer.
+pub fn of_sleep(world: &World) -> Held {
+    let (said, now) = (world.store.records.said(), world.now);
+    for server in &world.servers {
+        let mut due: Vec<Timestamp> = Vec::new();
+        for group in said.groups() {
+            due.push(crate::model::next_opening(&group.window, now));
+            due.extend(world.store.records.group(group.name.as_str()).window.map(|window| window.end));
+        }
+        for host in world.store.records.instances() {
+            let round = |name: &str| world.store.records.group(name).round;
+            let doing = said.group_of(host).and_then(|name| said.doing(host, round(name)));
+            if doing == Some(Doing::InFlight) {
+                due.extend(said.times_out_at(host));
+                due.extend(said.is_lost_at(host, server.reachable_since));
+            }
+        }
+        let wakes = server.engine.wake_at(now);
+        let is_early = wakes.is_none_or(|at| at > now);
+        let is_late = due.iter().any(|due| wakes.is_none_or(|at| at > *due));
+        hold!(SETTLES, is_early && !is_late, "sleeps at {now} until {wakes:?}, due: {due:?}");
+    }
+    Ok(())
+}
+
+fn is_settled(world: &World, host: &Instance, record: &GroupRecord) -> Held {
+    let (said, now) = (world.store.records.said(), world.now);
+    let Some(doing) = said.doing(host, record.round) else { return Ok(()) };
+    let is_late = said.has_version(host) && doing != Doing::Upgraded;
+    hold!(SETTLES, !is_late, "the success of {host:?} is not counted");
+    if doing != Doing::InFlight {
+        return Ok(());
+    }
+    let is_over = said.is_held(host)
+        || said.is_undone(host)
+        || said.times_out_at(host).is_some_and(|at| at <= now)
+        || world
+            .servers
+            .iter()
+            .any(|server| said.is_lost_at(host, server.reachable_since).is_some_and(|at| at <= now));
+    hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
+    let is_in_vain = record.window.is_none() && said.goes_in_vain(host);
+    hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! A small cluster: one store, some servers that know it more or less, hosts that do as they like, and
+//! operators. After every step all invariants are held against it.
+
+mod hosts;
+pub mod invariants;
+mod operators;
+mod server;
+mod store;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{ClusterMaintenanceConfig, HostId, RolloutRecord, Schedule};
+
+use crate::model::{Said, after};
+pub use hosts::HostStep;
+use invariants::{ENDS, EPOCH, Held, SETTLES, hold};
+pub use operators::{OperatorStep, expression};
+pub use server::Server;
+pub use store::Store;
+
+/// An invariant that did not hold.
+#[derive(Debug)]
+pub struct Broken {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.invariant, self.what)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct World {
+    pub now: Timestamp,
+    pub store: Store,
+    pub servers: Vec<Server>,
+    pub ids: Vec<HostId>,
+    /// In each group of this epoch, when last looked at.
+    pub in_flight: BTreeMap<(u64, String), u32>,
+    /// When each group of this epoch halted.
+    pub halted: BTreeMap<(u64, String), Timestamp>,
+    /// How often each group was opened or closed since servers began to settle.
+    pub edges: BTreeMap<usize, u32>,
+    /// How often each thing happened that a rollout may bring.
+    pub tally: BTreeMap<String, u32>,
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Time passes.
+    Pass { seconds: u32 },
+    /// Time passes until the next edge of a window, and a little more or less.
+    PassToEdge { seconds: i8 },
+    /// Time passes until a server wanted to be woken.
+    PassToWaking { server: u8 },
+    /// A server's clock is set.
+    Skew { server: u8, seconds: i16 },
+    /// A server hears some of what was written: what operators said, of groups, or of hosts.
+    Hear { server: u8, watch: u8, count: u8 },
+    /// A server hears again what it has heard before.
+    HearAgain { server: u8, watch: u8, back: u8 },
+    /// A server hears everything.
+    HearAll { server: u8 },
+    /// A server decides, and what still holds is stored.
+    Decide { server: u8 },
+    /// All servers hear and decide until nothing is left to do.
+    Settle,
+    /// A server starts anew.
+    Restart { server: u8 },
+    /// A server could not reach its store until now.
+    Outage { server: u8 },
+    /// Something happens on a host.
+    Host { host: u8, step: HostStep },
+    /// Hosts that were told to go do so: all, or some.
+    HostsGo { some: u16 },
+    /// An operator does something.
+    Operator(OperatorStep),
+    /// Hosts arrive, and before the servers decide about that, an operator does something they did not hear of.
+    Race { some: u16, step: OperatorStep },
+}
+
+impl World {
+    pub fn new(config: ClusterMaintenanceConfig, servers: &[u8], now: Timestamp) -> Self {
+        let version = operators::version(1);
+        let fingerprint = refit_rollout::fingerprint(&version, Schedule::Regular, &config);
+        let rollout = RolloutRecord {
+            epoch: 1,
+            fingerprint,
+            version,
+            schedule: Schedule::Regular,
+            began_at: now,
+            paused: None,
+        };
+        let store = Store::new(Said { config, rollout }, now);
+        let start = |batch: &u8| Server::start(&store, now, usize::from((*batch).max(1)));
+        let servers = servers.iter().map(start).collect();
+        let (in_flight, halted, edges, tally) = Default::default();
+        Self { now, servers, store, ids: Vec::new(), in_flight, halted, edges, tally }
+    }
+
+    pub fn said(&self) -> &Said {
+        self.store.records.said()
+    }
+
+    /// Lets something happen, and looks whether all is still well.
+    pub fn step(&mut self, step: &Step) -> Held {
+        let servers = self.servers.len();
+        let nth = |server: &u8| usize::from(*server) % servers;
+        match step {
+            Step::Pass { seconds } => self.now = after(self.now, i64::from(*seconds)),
+            Step::PassToEdge { seconds } => self.pass_to_edge(i64::from(*seconds)),
+            Step::PassToWaking { server } => {
+                let server = &self.servers[nth(server)];
+                let wanted = server.engine.wake_at(self.now + server.skew);
+                self.now = wanted.map_or(self.now, |at| self.now.max(at));
+            }
+            Step::Skew { server, seconds } => {
+                let server = nth(server);
+                self.servers[server].skew = SignedDuration::from_secs(i64::from(*seconds));
+            }
+            Step::Hear { server, watch, count } => {
+                self.servers[nth(server)].catch_up(&self.store, usize::from(*watch) % 3, usize::from(*count));
+            }
+            Step::HearAgain { server, watch, back } => {
+                let (server, watch) = (&mut self.servers[nth(server)], usize::from(*watch) % 3);
+                let until = server.seen[watch];
+                let from = until.saturating_sub(usize::from(*back));
+                for event in &self.store.log[watch][from..until] {
+                    server.take_in(event);
+                }
+            }
+            Step::HearAll { server } => self.servers[nth(server)].catch_up_with_all(&self.store),
+            Step::Decide { server } => drop(self.decide(nth(server))?),
+            Step::Settle => self.settle()?,
+            Step::Restart { server } => {
+                let (server, batch) = (nth(server), self.servers[nth(server)].batch);
+                self.servers[server] = Server::start(&self.store, self.now, batch);
+            }
+            Step::Outage { server } => {
+                let server = &mut self.servers[nth(server)];
+                server.reachable_since = self.now + server.skew;
+                server.engine.reachable_since(server.reachable_since);
+            }
+            Step::Host { host, step } => self.host_step(usize::from(*host), step),
+            Step::HostsGo { some } => self.hosts_go(*some),
+            Step::Operator(step) => self.operator_step(step)?,
+            Step::Race { some, step } => {
+                self.hosts_go(*some);
+                self.servers.iter_mut().for_each(|server| server.catch_up_with_all(&self.store));
+                self.operator_step(step)?;
+                invariants::of_the_store(self)?;
+                for number in 0..servers {
+                    self.decide(number)?;
+                }
+            }
+        }
+        self.check()?;
+        self.check_secrecy()
+    }
+
+    fn check(&mut self) -> Held {
+        invariants::of_the_store(self)?;
+        invariants::of_the_servers(self)
+    }
+
+    fn check_secrecy(&self) -> Held {
+        let looked_at = self.store.revision as usize;
+        let server = &self.servers[looked_at % self.servers.len()];
+        match self.ids.get(looked_at % self.ids.len().max(1)) {
+            Some(host) => invariants::outcomes_are_secret(server, *host, self.now + server.skew),
+            None => Ok(()),
+        }
+    }
+
+    /// One server decides on what it knows; says how much of it was stored.
+    fn decide(&mut self, number: usize) -> Result<usize, Broken> {
+        let mut stored = 0;
+        let is_up_to_date = self.servers[number].is_up_to_date(&self.store);
+        let now = self.now + self.servers[number].skew;
+        let batch = self.servers[number].batch;
+        let decisions = self.servers[number].engine.decide(now, batch);
+        for decision in &decisions {
+            let server = &self.servers[number];
+            if !server.may_apply(&self.store, decision) {
+                *self.tally.entry("Refused".into()).or_default() += 1;
+                continue;
+            }
+            invariants::of_a_decision(&self.store, server, decision, now)?;
+            let before = self.store.clone_hosts(decision.marks.iter().map(|(host, _)| *host));
+            server.apply(&mut self.store, decision, self.now);
+            for ((host, mark), before) in decision.marks.iter().zip(before) {
+                let after = self.store.records.instance(*host).and_then(|host| host.upgrade.as_deref());
+                invariants::of_a_mark(&before, after, *mark, now)?;
+            }
+            stored += 1;
+            let opening = |record: &refit_types::GroupRecord| record.window.map(|window| window.start);
+            if opening(&decision.record) != opening(&decision.before) {
+                *self.edges.entry(decision.group).or_default() += 1;
+            }
+            let marks = decision.marks.iter().map(|(_, mark)| format!("{mark:?}"));
+            let entered = (decision.record.state != decision.before.state)
+                .then(|| decision.record.state.as_str().to_owned());
+            for happened in marks.chain(entered) {
+                *self.tally.entry(happened).or_default() += 1;
+            }
+            invariants::of_the_store(self)?;
+        }
+        let in_vain = is_up_to_date && stored == 0 && !decisions.is_empty();
+        hold!(SETTLES, !in_vain, "what was decided on all there is was refused");
+        Ok(stored)
+    }
+
+    /// Everyone hears everything and decides, until nothing is left to do.
+    pub fn settle(&mut self) -> Held {
+        let same_clock = self.servers.iter().all(|server| server.skew == SignedDuration::ZERO);
+        self.edges.clear();
+        for round in 0.. {
+            let mut stored = 0;
+            for number in 0..self.servers.len() {
+                self.servers[number].catch_up_with_all(&self.store);
+                stored += self.decide(number)?;
+            }
+            if stored == 0 {
+                break;
+            }
+            hold!(SETTLES, round < 200, "servers go on deciding at {}", self.now);
+        }
+        for (group, edges) in &self.edges {
+            let most = 2 * self.servers.len() as u32 + 1;
+            hold!(SETTLES, *edges <= most, "group {group} opened and closed {edges} times at {}", self.now);
+        }
+        if same_clock {
+            invariants::of_what_is_settled(self)?;
+            invariants::of_sleep(self)?;
+        }
+        Ok(())
+    }
+
+    fn pass_to_edge(&mut self, seconds: i64) {
+        let group_windows = self.said().groups().iter().map(|group| &group.window);
+        let edges = group_windows.flat_map(|window| {
+            let closes = crate::model::open_window(window, self.now).map(|open| open.end);
+            [Some(crate::model::next_opening(window, self.now)), closes]
+        });
+        let next = edges.flatten().min().unwrap_or(self.now);
+        self.now = after(next, seconds).max(self.now);
+    }
+
+    /// From here on nobody fails, everyone is there, and operators let it run: it must come to an end.
+    pub fn ends(&mut self) -> Held {
+        for server in &mut self.servers {
+            server.skew = SignedDuration::ZERO;
+        }
+        self.everyone_returns();
+        self.settle()?;
+        self.check()?;
+        self.nobody_tells_of_failures();
+        self.operators_let_it_run()?;
+        self.hosts_go(u16::MAX);
+        self.settle_with_hosts()?;
+        let unhappy = |world: &Self| -> u32 {
+            let groups = world.said().groups().iter();
+            let records = groups.map(|group| world.store.records.group(group.name.as_str()));
+            records.map(|record| record.failed + record.timed_out).sum()
+        };
+        let (began, unhappy_before) = (self.now, unhappy(self));
+        let days = 8 * (self.said().groups().len() as i64 + 2);
+        let mut events = 0;
+        while !self.has_succeeded() {
+            let waking = self.servers.iter().filter_map(|server| server.engine.wake_at(self.now)).min();
+            let working = self.next_arrival();
+            let next = waking.into_iter().chain(working).min();
+            hold!(ENDS, next.is_some(), "nobody wants to be woken");
+            let next = next.unwrap_or(self.now);
+            hold!(ENDS, next > self.now || events == 0, "woken for nothing at {next}");
+            self.now = next.max(self.now);
+            hold!(ENDS, self.now < after(began, days * 86_400), "not done: {:?}", self.states());
+            events += 1;
+            hold!(ENDS, events < 20_000, "not done after {events} events: {:?}", self.states());
+            self.hosts_arrive();
+            self.settle_with_hosts()?;
+            self.check()?;
+        }
+        hold!(ENDS, unhappy(self) <= unhappy_before, "hosts failed: {:?}", self.states());
+        Ok(())
+    }
+
+    fn settle_with_hosts(&mut self) -> Held {
+        self.settle()?;
+        self.hosts_acknowledge();
+        self.settle()
+    }
+
+    fn has_succeeded(&self) -> bool {
+        let mut groups = self.said().groups().iter();
+        groups.all(|group| {
+            self.store.records.group(group.name.as_str()).state == refit_types::GroupState::Succeeded
+        })
+    }
+
+    fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::Waiting>)> {
+        let engine = &self.servers[0].engine;
+        let groups = self.said().groups().iter().enumerate();
+        groups
+            .map(|(n, group)| {
+                let record = self.store.records.group(group.name.as_str());
+                (group.name.to_string(), record, engine.waiting(n, self.now))
+            })
+            .collect()
+    }
+
+    /// Right after a new epoch began, nothing has happened in it.
+    fn nothing_has_happened(&self) -> Held {
+        let server = Server::start(&self.store, self.now, 1);
+        let rollout = &self.said().rollout;
+        for (n, group) in self.said().groups().iter().enumerate() {
+            let fresh = refit_types::GroupRecord::fresh(rollout.epoch, rollout.began_at);
+            let known = server.engine.group_record(n).cloned();
+            let paused = known.as_ref().and_then(|record| record.paused);
+            let expected = Some(refit_types::GroupRecord { paused, ..fresh });
+            hold!(EPOCH, known == expected, "{}: {known:?}", group.name);
+        }
+        for host in self.store.records.instances() {
+            let answer = server.engine.answer(Some(host.host_id), self.now);
+            let is_grouped = self.said().group_of(host).is_some();
+            hold!(EPOCH, !(is_grouped && answer.auto_update), "{} goes on", host.host_id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+use refit_rollout::{fingerprint, run_by_hand};
+use refit_types::{
+    ClusterMaintenanceConfig, Expression, Group, GroupState, Percent, RolloutRecord, Schedule, Version,
+};
+
+use super::World;
+use super::invariants::{EPOCH, Held, RUN, hold};
+use crate::model::{Said, begins_an_epoch};
+
+/// What operators may do.
+#[derive(Debug, Clone)]
+pub enum OperatorStep {
+    /// Another `max_in_flight`.
+    Limit {
+        group: u8,
+        percent: u8,
+    },
+    /// Other thresholds.
+    Thresholds {
+        group: u8,
+        failed: u8,
+        timed_out: u8,
+    },
+    /// Other hours.
+    Hours {
+        group: u8,
+        start: u8,
+        length: u8,
+    },
+    /// Other lengths of time.
+    Times {
+        group: u8,
+        jitter: u16,
+        timeout: u16,
+        failure: u16,
+    },
+    Switch {
+        on: bool,
+    },
+    Pause,
+    Resume,
+    PauseGroup {
+        group: u8,
+    },
+    ResumeGroup {
+        group: u8,
+    },
+    Run {
+        group: u8,
+    },
+    /// Another version: a new epoch, unless it is the same.
+    Version {
+        version: u8,
+    },
+    /// Other hosts in a group: a new epoch.
+    Selector {
+        group: u8,
+        role: u8,
+    },
+    /// Another schedule: a new epoch, unless it is the same.
+    Schedule {
+        schedule: u8,
+    },
+    /// Two groups change places: a new epoch.
+    Swap {
+        group: u8,
+    },
+    /// A group requires one other, unless that closes a circle: a new epoch.
+    Require {
+        group: u8,
+        other: u8,
+    },
+    /// A group requires nothing any more: a new epoch if it did.
+    Free {
+        group: u8,
+    },
+}
+
+pub fn version(number: u8) -> Version {
+    format!("15.1.{number}").parse().unwrap()
+}
+
+pub fn expression(role: u8) -> Expression {
+    format!("labels[\"role\"] == \"r{}\"", role % 6).parse().unwrap()
+}
+
+fn percent(number: u8) -> Percent {
+    Percent::new(number % 101).unwrap()
+}
+
+impl World {
+    pub fn operator_step(&mut self, step: &OperatorStep) -> Held {
+        let mut config = self.said().config.clone();
+        let mut wanted = self.said().rollout.version.clone();
+        let mut schedule = self.said().rollout.schedule;
+        let groups = match schedule {
+            Schedule::Critical => &mut config.agent_auto_update_groups.critical,
+            _ => &mut config.agent_auto_update_groups.regular,
+        };
+        let count = groups.len();
+        let has_records = schedule != Schedule::Immediate;
+        let nth = |group: &u8| usize::from(*group) % count;
+        match step {
+            OperatorStep::Limit { group, percent: number } => {
+                groups[nth(group)].max_in_flight = percent(*number);
+            }
+            OperatorStep::Thresholds { group, failed, timed_out } => {
+                groups[nth(group)].max_failed_before_halt = percent(*failed);
+                groups[nth(group)].max_timeout_before_halt = percent(*timed_out);
+            }
+            OperatorStep::Hours { group, start, length } => {
+                groups[nth(group)].window.start_hour = start % 24;
+                groups[nth(group)].window.window_hours = length % 24 + 1;
+            }
+            OperatorStep::Times { group, jitter, timeout, failure } => {
+                let group: &mut Group = &mut groups[nth(group)];
+                group.jitter_seconds = u32::from(jitter % 3601);
+                group.timeout_seconds = u32::from(timeout % 871) + 30;
+                group.failure_seconds = u32::from(failure % 901);
+            }
+            OperatorStep::Switch { on } => config.agent_auto_update.enabled = *on,
+            OperatorStep::Pause => self.pause(true),
+            OperatorStep::Resume => self.pause(false),
+            OperatorStep::PauseGroup { .. } | OperatorStep::ResumeGroup { .. } | OperatorStep::Run { .. }
+                if !has_records => {}
+            OperatorStep::PauseGroup { group } => self.pause_group(nth(group), true),
+            OperatorStep::ResumeGroup { group } => self.pause_group(nth(group), false),
+            OperatorStep::Run { group } => self.run(nth(group))?,
+            OperatorStep::Version { version: number } => wanted = version(*number),
+            OperatorStep::Schedule { schedule: number } => {
+                schedule = Schedule::ALL[usize::from(*number) % Schedule::ALL.len()];
+            }
+            OperatorStep::Selector { group, role } => {
+                groups[nth(group)].agents.node_labels_expression = Some(expression(*role));
+            }
+            OperatorStep::Swap { group } => groups.swap(nth(group), 0),
+            OperatorStep::Require { group, other } => {
+                let (name, other) = (groups[nth(group)].name.clone(), groups[nth(other)].name.clone());
+                let before = self.said();
+                let is_known = before.groups().iter().any(|group| group.name == other);
+                let is_circle = is_known && before.required(other.as_str()).contains(&name.to_string());
+                if other != name && is_known && !is_circle {
+                    groups[nth(group)].requires = vec![other];
+                }
+            }
+            OperatorStep::Free { group } => groups[nth(group)].requires.clear(),
+        }
+        let before = self.said();
+        let is_news = config != before.config
+            || wanted != before.rollout.version
+            || schedule != before.rollout.schedule;
+        if is_news { self.say(config, wanted, schedule) } else { Ok(()) }
+    }
+
+    fn say(&mut self, config: ClusterMaintenanceConfig, version: Version, schedule: Schedule) -> Held {
+        let said = self.said().clone();
+        let fingerprint = fingerprint(&version, schedule, &config);
+        let is_new = fingerprint != said.rollout.fingerprint;
+        hold!(
+            EPOCH,
+            is_new == begins_an_epoch(&said, &version, schedule, &config),
+            "{said:?}, then {config:?}"
+        );
+        let rollout = match is_new {
+            false => said.rollout,
+            true => RolloutRecord {
+                epoch: said.rollout.epoch + 1,
+                fingerprint,
+                version,
+                schedule,
+                began_at: self.now,
+                ..said.rollout
+            },
+        };
+        self.store.put_said(Said { config, rollout }, self.now);
+        if is_new { self.nothing_has_happened() } else { Ok(()) }
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        let mut said = self.said().clone();
+        said.rollout.paused = is_paused.then_some(self.now);
+        self.store.put_said(said, self.now);
+    }
+
+    fn pause_group(&mut self, group: usize, is_paused: bool) {
+        let name = self.said().groups()[group].name.to_string();
+        let mut record = self.store.records.group(&name);
+        record.paused = is_paused.then_some(self.now);
+        self.store.put_together(Some((name, record)), Vec::new(), self.now);
+    }
+
+    fn run(&mut self, group: usize) -> Held {
+        let group = self.said().groups()[group].clone();
+        let before = self.store.records.group(group.name.as_str());
+        let record = run_by_hand(&group, &before, self.now);
+        let stays = before.state == GroupState::Succeeded;
+        let expected = if stays { GroupState::Succeeded } else { GroupState::Scheduled };
+        let is_forgotten = record.failed + record.timed_out == 0 && record.closed.is_none();
+        hold!(RUN, record.state == expected && is_forgotten, "{before:?} became {record:?}");
+        self.store.put_together(Some((group.name.to_string(), record)), Vec::new(), self.now);
+        Ok(())
+    }
+
+    /// Nothing is in the way any more: what halted is run again.
+    pub fn operators_let_it_run(&mut self) -> Held {
+        let mut config = self.said().config.clone();
+        config.agent_auto_update.enabled = true;
+        let groups = &mut config.agent_auto_update_groups;
+        for group in groups.regular.iter_mut().chain(&mut groups.critical) {
+            if group.max_in_flight == Percent::ZERO {
+                group.max_in_flight = percent(1);
+            }
+        }
+        let rollout = self.said().rollout.clone();
+        self.say(config, rollout.version, rollout.schedule)?;
+        self.pause(false);
+        for group in 0..self.said().groups().len() {
+            self.pause_group(group, false);
+        }
+        self.settle()?;
+        for group in 0..self.said().groups().len() {
+            let name = self.said().groups()[group].name.to_string();
+            if self.store.records.group(&name).is_halted() {
+                self.run(group)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use refit_types::{GroupRecord, HostId, Instance};
+
+use crate::model::{Gone, Said};
+
+/// A value and the revision at which it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored<T> {
+    pub revision: u64,
+    pub value: T,
+}
+
+/// One write, as watchers see it.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub at: Timestamp,
+    pub revision: u64,
+    pub change: Change,
+}
+
+#[derive(Debug, Clone)]
+pub enum Change {
+    Said(Box<Said>),
+    Group(String, GroupRecord),
+    Host(HostId, Option<Box<Instance>>),
+}
+
+/// All records, as the store has them or as a server believes it.
+#[derive(Debug, Clone)]
+pub struct Records {
+    pub said: Stored<Said>,
+    pub groups: BTreeMap<String, Stored<GroupRecord>>,
+    /// Hosts that were deleted keep the revision of that.
+    pub hosts: BTreeMap<HostId, Stored<Option<Box<Instance>>>>,
+}
+
+/// The one store of the cluster: what is there now, and every write that ever was.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub revision: u64,
+    pub records: Records,
+    pub gone: Vec<Gone>,
+    /// Watches on what operators said, on groups, and on hosts; each may lag as it likes.
+    pub log: [Vec<Event>; 3],
+}
+
+impl Store {
+    pub fn new(said: Said, now: Timestamp) -> Self {
+        let mut store = Self {
+            revision: 1,
+            records: Records {
+                said: Stored { revision: 1, value: said.clone() },
+                groups: BTreeMap::new(),
+                hosts: BTreeMap::new(),
+            },
+            gone: Vec::new(),
+            log: Default::default(),
+        };
+        store.put_said(said, now);
+        store
+    }
+
+    pub fn clone_hosts(&self, hosts: impl Iterator<Item = HostId>) -> Vec<Instance> {
+        hosts.filter_map(|host| self.records.instance(host).cloned()).collect()
+    }
+
+    fn note(&mut self, watch: usize, at: Timestamp, change: Change) {
+        self.log[watch].push(Event { at, revision: self.revision, change });
+    }
+
+    pub fn put_said(&mut self, said: Said, at: Timestamp) {
+        self.revision += 1;
+        self.records.said = Stored { revision: self.revision, value: said.clone() };
+        self.note(0, at, Change::Said(Box::new(said)));
+    }
+
+    /// Writes of one transaction have one revision.
+    pub fn put_together(
+        &mut self,
+        group: Option<(String, GroupRecord)>,
+        hosts: Vec<(HostId, Option<Box<Instance>>)>,
+        at: Timestamp,
+    ) {
+        self.revision += 1;
+        let revision = self.revision;
+        if let Some((name, record)) = group {
+            self.records.groups.insert(name.clone(), Stored { revision, value: record.clone() });
+            self.note(1, at, Change::Group(name, record));
+        }
+        for (host, instance) in hosts {
+            self.records.hosts.insert(host, Stored { revision, value: instance.clone() });
+            self.note(2, at, Change::Host(host, instance));
+        }
+    }
+}
+
+impl Records {
+    pub fn said(&self) -> &Said {
+        &self.said.value
+    }
+
+    pub fn instance(&self, host: HostId) -> Option<&Instance> {
+        self.hosts.get(&host)?.value.as_deref()
+    }
+
+    pub fn instances(&self) -> Vec<&Instance> {
+        self.hosts.values().filter_map(|stored| stored.value.as_deref()).collect()
+    }
+
+    /// The group's record in this epoch; that of an earlier one says nothing but whether it is paused.
+    pub fn group(&self, name: &str) -> GroupRecord {
+        let rollout = &self.said.value.rollout;
+        let fresh = GroupRecord::fresh(rollout.epoch, rollout.began_at);
+        match self.groups.get(name).map(|stored| &stored.value) {
+            Some(record) if record.epoch == rollout.epoch => record.clone(),
+            Some(record) => GroupRecord { paused: record.paused, ..fresh },
+            None => fresh,
+        }
+    }
+}
