@@ -16,6 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "refit/agent/v1/agent.proto",
         "refit/nodes/v1/nodes.proto",
         "refit/rotation/v1/rotation.proto",
+        "refit/rollouts/v1/rollouts.proto",
+        "refit/events/v1/events.proto",
     ];
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;

@@ -14,6 +14,7 @@ mod migrating;
 mod registry;
 mod released;
 mod reshape;
+mod rollouts;
 mod runner;
 mod service;
 
@@ -25,5 +26,6 @@ pub use history::{Record, list_history};
 pub use migrating::MigratingService;
 pub use registry::{Checksum, Migration, Registry};
 pub use reshape::{copy_forward, retire};
+pub use rollouts::{autoupdate_version_v1, cluster_maintenance_config_v1};
 pub use runner::{LOCK_TTL, Outcome, Runner, Summary};
-pub use service::{Found, Listed, ResourceStore, Service, ServiceError};
+pub use service::{Alongside, Found, Listed, ResourceStore, Service, ServiceError};

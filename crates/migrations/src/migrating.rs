@@ -9,7 +9,7 @@ use refit_backend::{
 };
 
 use crate::Form;
-use crate::service::{Found, Listed, ResourceStore, ServiceError};
+use crate::service::{Alongside, Found, Listed, ResourceStore, ServiceError, with};
 
 /// How long a write is tried because somebody else wrote the same name in between, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -114,7 +114,13 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
     }
 
     /// Writes both keys (or deletes them, without a value) if they are as they were read.
-    async fn write(&self, name: &str, value: Option<&T>, must: Must) -> Result<Revision, ServiceError> {
+    async fn write(
+        &self,
+        name: &str,
+        value: Option<&T>,
+        must: Must,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
         let (current, previous) = (self.current.key(name)?, self.previous.key(name)?);
         let put = |tx: Transaction, key: &Key, bytes: Option<Bytes>| match bytes {
             Some(bytes) => tx.put(key, bytes),
@@ -132,7 +138,7 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
             if stored.retired.is_none() {
                 transaction = put(transaction, &previous, value.map(self.previous.encode));
             }
-            match self.backend.transact(transaction).await {
+            match self.backend.transact(with(transaction, alongside)).await {
                 Err(StoreError::Conflict { .. }) if patience.pause().await => {}
                 Err(StoreError::Conflict { .. }) => {
                     return Err(ServiceError::Conflict { name: name.to_owned() });
@@ -187,8 +193,13 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
         }
     }
 
-    async fn create(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Absent).await
+    async fn create(
+        &self,
+        name: &str,
+        value: &T,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
+        self.write(name, Some(value), Must::Absent, alongside).await
     }
 
     async fn update(
@@ -196,16 +207,27 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
         name: &str,
         value: &T,
         expected: Option<Revision>,
+        alongside: Alongside<'_>,
     ) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Present(expected)).await
+        self.write(name, Some(value), Must::Present(expected), alongside).await
     }
 
-    async fn upsert(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Anything).await
+    async fn upsert(
+        &self,
+        name: &str,
+        value: &T,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
+        self.write(name, Some(value), Must::Anything, alongside).await
     }
 
-    async fn delete(&self, name: &str, expected: Option<Revision>) -> Result<Revision, ServiceError> {
-        self.write(name, None, Must::Present(expected)).await
+    async fn delete(
+        &self,
+        name: &str,
+        expected: Option<Revision>,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
+        self.write(name, None, Must::Present(expected), alongside).await
     }
 }
 

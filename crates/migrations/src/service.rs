@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use refit_backend::{Error as StoreError, Item, Revision, SharedBackend, Transaction};
+use refit_backend::{Error as StoreError, Item, Key, Revision, SharedBackend, Transaction};
 
 use crate::Form;
 
@@ -52,9 +52,20 @@ pub enum ServiceError {
         /// Its name.
         name: String,
     },
+    /// What is there forbids the change.
+    #[error("{0}")]
+    Refused(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// What else is written in the transaction of a change: all of it happens, or nothing.
+pub type Alongside<'a> = &'a [(Key, Vec<u8>)];
+
+/// Adds what is written besides to the transaction of a change.
+pub(crate) fn with(transaction: Transaction, alongside: Alongside<'_>) -> Transaction {
+    alongside.iter().fold(transaction, |tx, (key, value)| tx.put(key, value.clone()))
 }
 
 /// Named values of one type, whatever the forms in which they are stored.
@@ -67,7 +78,8 @@ pub trait ResourceStore<T>: Debug + Send + Sync {
     async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<T>, ServiceError>;
 
     /// Stores a value under a name that must be free.
-    async fn create(&self, name: &str, value: &T) -> Result<Revision, ServiceError>;
+    async fn create(&self, name: &str, value: &T, alongside: Alongside<'_>)
+    -> Result<Revision, ServiceError>;
 
     /// Replaces a value that must exist and, if `expected` is given, be of that revision.
     async fn update(
@@ -75,13 +87,20 @@ pub trait ResourceStore<T>: Debug + Send + Sync {
         name: &str,
         value: &T,
         expected: Option<Revision>,
+        alongside: Alongside<'_>,
     ) -> Result<Revision, ServiceError>;
 
     /// Stores a value, whether the name is free or not.
-    async fn upsert(&self, name: &str, value: &T) -> Result<Revision, ServiceError>;
+    async fn upsert(&self, name: &str, value: &T, alongside: Alongside<'_>)
+    -> Result<Revision, ServiceError>;
 
     /// Deletes a value that must exist and, if `expected` is given, be of that revision.
-    async fn delete(&self, name: &str, expected: Option<Revision>) -> Result<Revision, ServiceError>;
+    async fn delete(
+        &self,
+        name: &str,
+        expected: Option<Revision>,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError>;
 }
 
 /// Values that are stored in one form.
@@ -145,9 +164,18 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for Service<T> {
         Ok(Listed { items, next })
     }
 
-    async fn create(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        let created = self.backend.create(&self.form.key(name)?, (self.form.encode)(value)).await;
-        created.map_err(|error| renamed(error, name))
+    async fn create(
+        &self,
+        name: &str,
+        value: &T,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
+        let key = self.form.key(name)?;
+        let transaction = Transaction::new().expect_absent(&key).put(&key, (self.form.encode)(value));
+        match self.backend.transact(with(transaction, alongside)).await {
+            Err(StoreError::Conflict { .. }) => Err(ServiceError::AlreadyExists { name: name.to_owned() }),
+            other => Ok(other?),
+        }
     }
 
     async fn update(
@@ -155,31 +183,44 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for Service<T> {
         name: &str,
         value: &T,
         expected: Option<Revision>,
+        alongside: Alongside<'_>,
     ) -> Result<Revision, ServiceError> {
         let key = self.form.key(name)?;
-        let transaction = match expected {
-            Some(revision) => Transaction::new().expect_revision(&key, revision),
-            None => Transaction::new().expect_present(&key),
-        };
-        match self.backend.transact(transaction.put(&key, (self.form.encode)(value))).await {
+        let transaction = existing(&key, expected).put(&key, (self.form.encode)(value));
+        match self.backend.transact(with(transaction, alongside)).await {
             Ok(revision) => Ok(revision),
             Err(error) => Err(self.explain(name, error).await),
         }
     }
 
-    async fn upsert(&self, name: &str, value: &T) -> Result<Revision, ServiceError> {
-        Ok(self.backend.put(&self.form.key(name)?, (self.form.encode)(value)).await?)
+    async fn upsert(
+        &self,
+        name: &str,
+        value: &T,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
+        let transaction = Transaction::new().put(&self.form.key(name)?, (self.form.encode)(value));
+        Ok(self.backend.transact(with(transaction, alongside)).await?)
     }
 
-    async fn delete(&self, name: &str, expected: Option<Revision>) -> Result<Revision, ServiceError> {
+    async fn delete(
+        &self,
+        name: &str,
+        expected: Option<Revision>,
+        alongside: Alongside<'_>,
+    ) -> Result<Revision, ServiceError> {
         let key = self.form.key(name)?;
-        let transaction = match expected {
-            Some(revision) => Transaction::new().expect_revision(&key, revision),
-            None => Transaction::new().expect_present(&key),
-        };
-        match self.backend.transact(transaction.delete(&key)).await {
+        match self.backend.transact(with(existing(&key, expected).delete(&key), alongside)).await {
             Ok(revision) => Ok(revision),
             Err(error) => Err(self.explain(name, error).await),
         }
+    }
+}
+
+/// A transaction on a key that must exist and, if `expected` is given, be of that revision.
+fn existing(key: &Key, expected: Option<Revision>) -> Transaction {
+    match expected {
+        Some(revision) => Transaction::new().expect_revision(key, revision),
+        None => Transaction::new().expect_present(key),
     }
 }

@@ -101,7 +101,7 @@ async fn perform(store: &dyn ResourceStore<Channel>, act: &Act, model: &mut Mode
     match act {
         Act::Create(_, patch) => {
             let value = channel(name, *patch);
-            let outcome = store.create(name, &value).await.map(drop);
+            let outcome = store.create(name, &value, &[]).await.map(drop);
             if exists {
                 assert_eq!(outcome, Err(ServiceError::AlreadyExists { name: name.into() }));
             } else {
@@ -115,11 +115,11 @@ async fn perform(store: &dyn ResourceStore<Channel>, act: &Act, model: &mut Mode
                 Act::UpdateSeen(..) => store.get(name).await.unwrap().map(|found| found.revision),
                 _ => None,
             };
-            let outcome = store.update(name, &value, seen).await.map(drop);
+            let outcome = store.update(name, &value, seen, &[]).await.map(drop);
             if exists {
                 outcome.unwrap();
                 if let Some(seen) = seen {
-                    let again = store.update(name, &value, Some(seen)).await.map(drop);
+                    let again = store.update(name, &value, Some(seen), &[]).await.map(drop);
                     assert_eq!(
                         again,
                         Err(ServiceError::Conflict { name: name.into() }),
@@ -133,11 +133,11 @@ async fn perform(store: &dyn ResourceStore<Channel>, act: &Act, model: &mut Mode
         }
         Act::Upsert(_, patch) => {
             let value = channel(name, *patch);
-            store.upsert(name, &value).await.unwrap();
+            store.upsert(name, &value, &[]).await.unwrap();
             model.insert(name.into(), value);
         }
         Act::Delete(_) => {
-            let outcome = store.delete(name, None).await.map(drop);
+            let outcome = store.delete(name, None, &[]).await.map(drop);
             assert_eq!(outcome, if exists { Ok(()) } else { gone });
             model.remove(name);
         }
@@ -213,22 +213,22 @@ async fn what_an_old_server_does_after_the_copy_is_seen() {
     let old = Service::new(backend.clone(), channels_v1());
     let new = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
     for name in ["kept", "changed", "deleted"] {
-        old.create(name, &channel(name, 1)).await.unwrap();
+        old.create(name, &channel(name, 1), &[]).await.unwrap();
     }
     runner(&backend, vec![copying(1)]).run().await.unwrap();
     assert_eq!(backend.range(&channels_v2().range(), 10).await.unwrap().items.len(), 3);
 
-    old.update("changed", &channel("changed", 2), None).await.unwrap();
-    old.delete("deleted", None).await.unwrap();
+    old.update("changed", &channel("changed", 2), None, &[]).await.unwrap();
+    old.delete("deleted", None, &[]).await.unwrap();
     assert_eq!(new.get("changed").await.unwrap().unwrap().value, channel("changed", 2));
     assert_eq!(new.get("deleted").await.unwrap(), None);
     let names: Vec<String> =
         new.list(None, 10).await.unwrap().items.iter().map(|found| found.value.name.to_string()).collect();
     assert_eq!(names, ["changed", "kept"]);
 
-    new.upsert("kept", &channel("kept", 3)).await.unwrap();
-    new.delete("changed", None).await.unwrap();
-    new.create("made", &channel("made", 4)).await.unwrap();
+    new.upsert("kept", &channel("kept", 3), &[]).await.unwrap();
+    new.delete("changed", None, &[]).await.unwrap();
+    new.create("made", &channel("made", 4), &[]).await.unwrap();
     assert_eq!(old.get("kept").await.unwrap().unwrap().value, channel("kept", 3));
     assert_eq!(old.get("changed").await.unwrap(), None);
     assert_eq!(old.get("made").await.unwrap().unwrap().value, channel("made", 4));
@@ -239,10 +239,49 @@ async fn what_only_the_new_form_holds_survives_new_servers_and_copies() {
     let backend: SharedBackend = Arc::new(MemoryBackend::default());
     let new = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
     let described = Channel { description: "what most run".into(), ..channel("stable", 1) };
-    new.create("stable", &described).await.unwrap();
+    new.create("stable", &described, &[]).await.unwrap();
     runner(&backend, vec![copying(1)]).run().await.unwrap();
     assert_eq!(new.get("stable").await.unwrap().unwrap().value, described);
     assert_eq!(new.list(None, 10).await.unwrap().items[0].value, described);
+}
+
+#[tokio::test]
+async fn what_is_written_alongside_shares_the_fate_of_the_change() {
+    let backend: SharedBackend = Arc::new(MemoryBackend::default());
+    let migrating = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
+    let plain = Service::new(backend.clone(), raw("/plain"));
+    let beside = Key::new("/beside").unwrap();
+    let written =
+        |count: usize| (0..count).map(|n| (beside.child(n).unwrap(), b"x".to_vec())).collect::<Vec<_>>();
+    let left = async || backend.range(&KeyRange::below(&beside), 200).await.unwrap().items;
+
+    // Both forms and the marker of the retirement count too.
+    let too_many = written(98);
+    migrating.create("a", &channel("a", 1), &too_many).await.unwrap_err();
+    plain.create("a", &vec![1], &written(100)).await.unwrap_err();
+    assert_eq!((migrating.get("a").await.unwrap(), plain.get("a").await.unwrap()), (None, None));
+    migrating.delete("a", None, &written(1)).await.unwrap_err();
+    migrating.update("a", &channel("a", 1), None, &written(1)).await.unwrap_err();
+    plain.delete("a", None, &written(1)).await.unwrap_err();
+    plain.update("a", &vec![1], None, &written(1)).await.unwrap_err();
+    assert_eq!(left().await, [], "nothing was changed, so nothing is told");
+
+    let changed = [
+        migrating.create("a", &channel("a", 1), &written(97)).await.unwrap(),
+        migrating.update("a", &channel("a", 2), None, &written(1)).await.unwrap(),
+        migrating.upsert("a", &channel("a", 3), &written(1)).await.unwrap(),
+        migrating.delete("a", None, &written(1)).await.unwrap(),
+        plain.create("a", &vec![1], &written(1)).await.unwrap(),
+        plain.update("a", &vec![2], None, &written(1)).await.unwrap(),
+        plain.upsert("a", &vec![3], &written(1)).await.unwrap(),
+        plain.delete("a", None, &written(1)).await.unwrap(),
+    ];
+    assert_eq!(left().await.len(), 97);
+    let mut watch =
+        backend.watch(&KeyRange::between(&beside, &beside.child("1").unwrap()), changed[0]).await.unwrap();
+    for revision in &changed[1..] {
+        assert_eq!(watch.next().await.unwrap().revision, *revision);
+    }
 }
 
 fn raw(prefix: &str) -> Form<Vec<u8>> {

@@ -74,5 +74,23 @@ pub mod rotation {
     }
 }
 
+/// How versions reach the fleet.
+pub mod rollouts {
+    /// The first version of it.
+    #[allow(missing_docs, clippy::all)]
+    pub mod v1 {
+        tonic::include_proto!("refit.rollouts.v1");
+    }
+}
+
+/// What was done to the cluster.
+pub mod events {
+    /// The first version of it.
+    #[allow(missing_docs, clippy::all)]
+    pub mod v1 {
+        tonic::include_proto!("refit.events.v1");
+    }
+}
+
 /// The compiled `.proto` files, for whoever needs to walk every method there is.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
