@@ -8,6 +8,7 @@
 mod config;
 mod durable;
 mod following;
+
 mod host_uuid;
 mod joining;
 mod labels;
@@ -22,6 +23,7 @@ mod signals;
 mod started_by;
 mod talk_error;
 mod trust_file;
+mod updater_bell;
 mod updater_status;
 mod wire;
 

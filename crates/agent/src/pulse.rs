@@ -30,6 +30,8 @@ pub(crate) struct SelfPortrait {
     pub(crate) node_labels: watch::Receiver<Labels>,
     pub(crate) updater: watch::Receiver<Option<UpdaterReport>>,
     pub(crate) rotation: Rotation,
+    /// The attempt that the updater was last woken for.
+    pub(crate) hint_acknowledged: u64,
 }
 
 impl SelfPortrait {
@@ -53,7 +55,7 @@ impl SelfPortrait {
                 nanos: self.started_at.subsec_nanosecond().max(0),
             }),
             rotation: Some(self.rotation.clone()),
-            hint_acknowledged: 0,
+            hint_acknowledged: self.hint_acknowledged,
         }
     }
 
@@ -129,7 +131,8 @@ impl Pulse {
         }
     }
 
-    async fn beat(&mut self, portrait: &mut SelfPortrait) -> Result<(), TalkError> {
+    /// Tells the server at once how the agent is.
+    pub(crate) async fn beat(&mut self, portrait: &mut SelfPortrait) -> Result<(), TalkError> {
         let now = tokio::time::Instant::now();
         self.answer_by.get_or_insert(now + ANSWER_WITHIN);
         self.due = now + ANSWER_WITHIN;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::pulse::{Pulse, SelfPortrait};
+use crate::updater_bell::UpdaterBell;
 use crate::{
     AgentConfig, Ask, Contact, LabelSource, Notify, PidFile, Readiness, ReadinessSocket, Signals, StartedBy,
     TalkError, TrustFile, contact, first_server, following, joining, next_try, read_or_create_host_uuid,
@@ -75,6 +76,7 @@ struct Agent {
     started: StartedBy,
     lock: PidFile,
     labels: Vec<LabelSource>,
+    bell: UpdaterBell,
     server: usize,
     failures: u32,
     last_contact: Instant,
@@ -128,6 +130,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
         node_labels: node.labels(),
         updater: watch_updater_status(config.data_dir.updater_status()),
         rotation: Rotation::default(),
+        hint_acknowledged: 0,
     };
     let readiness = Readiness {
         version,
@@ -148,6 +151,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
     let mut agent = Agent {
         server: first_server(servers, rand::random()),
         labels: vec![instance, node],
+        bell: UpdaterBell::new(config.data_dir.updater_bell()),
         failures: 0,
         last_contact: Instant::now(),
         reason: "it has just started".into(),
@@ -305,6 +309,12 @@ impl Agent {
             if Timestamp::now() >= renew_at {
                 return Ok(self.renew().await);
             }
+            if reply.upgrade_due
+                && self.wake_updater(reply.attempt)
+                && let Err(error) = pulse.beat(&mut self.portrait).await
+            {
+                return Ok(Turn::Lost(error));
+            }
             reply = tokio::select! {
                 reply = pulse.next(&mut self.portrait) => match reply {
                     Ok(reply) => reply,
@@ -312,6 +322,22 @@ impl Agent {
                 },
                 ask = self.signals.next() => return Ok(Turn::Asked(ask)),
             };
+        }
+    }
+
+    /// Wakes the updater for that attempt; whether the server has yet to be told so.
+    fn wake_updater(&mut self, attempt: u64) -> bool {
+        match self.bell.ring(attempt, Instant::now()) {
+            Ok(true) if self.portrait.hint_acknowledged != attempt => {
+                tracing::info!(attempt, "an upgrade is due: woke the updater");
+                self.portrait.hint_acknowledged = attempt;
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::warn!(%error, "the updater could not be woken; it looks by itself every 10 minutes");
+                false
+            }
         }
     }
 
