@@ -9,13 +9,15 @@ use refit_proto::agent::v1::{
     GetAuthoritiesRequest, HeartbeatReply, HeartbeatRequest, JoinRequest, RoleRequest, Rotation,
 };
 use refit_proto::{DialError, dial};
-use refit_types::HostId;
+use refit_types::{HostId, UpdaterStatus};
 use rustls::pki_types::ServerName;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use uuid::Uuid;
+
+use crate::find::{self, FindAnswer};
 
 /// Heartbeats that wait for the connection: an agent sends one at a time.
 const OUTBOX: usize = 2;
@@ -84,6 +86,7 @@ pub struct SimulatedAgent {
     replies: Streaming<HeartbeatReply>,
     beat: HeartbeatRequest,
     channel: Channel,
+    host: HostId,
 }
 
 impl SimulatedAgent {
@@ -94,11 +97,20 @@ impl SimulatedAgent {
         labels: usize,
         version: &str,
     ) -> Result<Self, AgentError> {
+        let labels = (0..labels).map(|n| (format!("label-{n}"), format!("value-{}", n * 7 % 13)));
+        Self::connect_as(address, joined, labels.collect(), version).await
+    }
+
+    /// The same with labels of the caller's choice.
+    pub async fn connect_as(
+        address: &str,
+        joined: &Joined,
+        labels: HashMap<String, String>,
+        version: &str,
+    ) -> Result<Self, AgentError> {
         let name =
             ServerName::try_from(SERVER_NAME).map_err(|error| AgentError::Refused(error.to_string()))?;
         let channel = dial(address, name, client_config(&joined.identity)?).await?;
-        let labels: HashMap<String, String> =
-            (0..labels).map(|n| (format!("label-{n}"), format!("value-{}", n * 7 % 13))).collect();
         let now = Timestamp::now();
         let beat = HeartbeatRequest {
             hostname: format!("load-{}", &joined.host.to_string()[..8]),
@@ -118,7 +130,7 @@ impl SimulatedAgent {
         outbox.send(beat.clone()).await.map_err(|_| AgentError::Ended)?;
         let mut client = AgentServiceClient::new(channel.clone());
         let replies = client.heartbeat(ReceiverStream::new(sent)).await?.into_inner();
-        let mut agent = Self { outbox, replies, beat, channel };
+        let mut agent = Self { outbox, replies, beat, channel, host: joined.host };
         agent.reply().await?;
         Ok(agent)
     }
@@ -134,6 +146,31 @@ impl SimulatedAgent {
         let mut client = AgentServiceClient::new(self.channel.clone());
         client.get_authorities(GetAuthoritiesRequest {}).await?;
         Ok(())
+    }
+
+    /// What the server has to say next, by itself or in answer.
+    pub async fn next_reply(&mut self) -> Result<HeartbeatReply, AgentError> {
+        self.reply().await
+    }
+
+    /// Sends a heartbeat; the answer is one of the next replies.
+    pub async fn send(&mut self) -> Result<(), AgentError> {
+        self.outbox.send(self.beat.clone()).await.map_err(|_| AgentError::Ended)
+    }
+
+    /// Asks what this host should do, as its updater would.
+    pub async fn find(&mut self) -> Result<FindAnswer, AgentError> {
+        find::ask(&mut self.channel, self.host).await
+    }
+
+    /// Says from now on that the updater was woken for that attempt.
+    pub fn acknowledge(&mut self, attempt: u64) {
+        self.beat.hint_acknowledged = attempt;
+    }
+
+    /// Carries that status of its updater from now on.
+    pub fn set_updater_status(&mut self, status: &UpdaterStatus) {
+        self.beat.updater_status = serde_json::to_string(status).unwrap_or_default();
     }
 
     /// Reports another version from now on.

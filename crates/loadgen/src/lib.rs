@@ -3,7 +3,11 @@
 //! control plane.
 
 mod agent;
+mod conduct;
+mod find;
 mod fleet;
 
 pub use agent::{AgentError, Joined, SimulatedAgent};
+pub use conduct::{Conduct, FollowingHost, HostOptions, Witness};
+pub use find::FindAnswer;
 pub use fleet::{Counts, FleetOptions, SimulatedFleet};

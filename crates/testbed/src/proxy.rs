@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const UNLIMITED: i64 = i64::MAX;
@@ -13,6 +14,7 @@ const UNLIMITED: i64 = i64::MAX;
 pub struct Proxy {
     address: SocketAddr,
     answers: Arc<AtomicI64>,
+    blocked: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -23,17 +25,32 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound port");
         let answers = Arc::new(AtomicI64::new(UNLIMITED));
         let left = Arc::clone(&answers);
+        let (blocked, is_blocked) = watch::channel(false);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (endpoint, left) = (endpoint.clone(), Arc::clone(&left));
+                let (mut blocks, mut opens) = (is_blocked.clone(), is_blocked.clone());
                 tokio::spawn(async move {
+                    let _ = opens.wait_for(|blocked| !*blocked).await;
                     if let Ok(server) = TcpStream::connect(endpoint).await {
-                        pass(client, server, &left).await;
+                        // What was on the way when the network went never arrives.
+                        let (mut client, mut server) = (client, server);
+                        let blocked = async { drop(blocks.wait_for(|blocked| *blocked).await) };
+                        tokio::select! {
+                            () = blocked => {}
+                            () = pass(&mut client, &mut server, &left) => return,
+                        }
+                        let _ = opens.wait_for(|blocked| !*blocked).await;
                     }
                 });
             }
         });
-        Self { address, answers, task }
+        Self { address, answers, blocked, task }
+    }
+
+    /// Lets nothing through any more, without a word to either side, until it is told otherwise.
+    pub fn set_blocked(&self, blocked: bool) {
+        self.blocked.send_replace(blocked);
     }
 
     /// Host and port to connect to instead.
@@ -59,9 +76,9 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(client: TcpStream, server: TcpStream, left: &AtomicI64) {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
+async fn pass(client: &mut TcpStream, server: &mut TcpStream, left: &AtomicI64) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
     let requests = tokio::io::copy(&mut from_client, &mut to_server);
     let answers = async {
         let mut buffer = [0; 4096];

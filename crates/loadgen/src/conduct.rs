@@ -1,0 +1,209 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_types::{UpdateFailure, UpdaterStatus, Version};
+use tokio::time::Instant;
+
+use crate::{AgentError, FindAnswer, Joined, SimulatedAgent};
+
+/// How long a host waits before it connects again, doubled each time up to the second.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// What a simulated host does when it is told to upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conduct {
+    /// It has the new version after a while.
+    Upgrades,
+    /// Its updater undoes the update after a while, and reports that.
+    RollsBack,
+    /// Nothing comes of it, for at least that long.
+    Hangs(Duration),
+    /// It is never heard again.
+    Dies,
+}
+
+/// How a simulated host behaves.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// `HOST:PORT` of the servers, any of which will do.
+    pub servers: Vec<String>,
+    /// Which of them it tries first.
+    pub first: usize,
+    /// Its labels.
+    pub labels: HashMap<String, String>,
+    /// The version that it starts with.
+    pub version: String,
+    /// What it does when told.
+    pub conduct: Conduct,
+    /// How long an update takes.
+    pub takes: Duration,
+    /// Whether its agent wakes its updater; otherwise that asks by itself at this pace.
+    pub asks_every: Option<Duration>,
+    /// The pace of its heartbeats.
+    pub beats_every: Duration,
+}
+
+/// Sees from outside how many hosts are updating at the same time, and what became of them.
+#[derive(Debug, Default)]
+pub struct Witness {
+    flying: AtomicU32,
+    peak: AtomicU32,
+    began: AtomicU32,
+    arrived: AtomicU32,
+}
+
+impl Witness {
+    /// The most that were under way at one moment.
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Ordering::SeqCst)
+    }
+
+    /// Those under way now.
+    pub fn flying(&self) -> u32 {
+        self.flying.load(Ordering::SeqCst)
+    }
+
+    /// How often a host began to update.
+    pub fn began(&self) -> u32 {
+        self.began.load(Ordering::SeqCst)
+    }
+
+    /// How many have the new version.
+    pub fn arrived(&self) -> u32 {
+        self.arrived.load(Ordering::SeqCst)
+    }
+
+    fn begin(&self) {
+        self.began.fetch_add(1, Ordering::SeqCst);
+        let flying = self.flying.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(flying, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.flying.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One host that stays connected, and follows what it is told until it dies.
+pub struct FollowingHost {
+    joined: Joined,
+    options: HostOptions,
+    witness: Arc<Witness>,
+    status: UpdaterStatus,
+    tried: u64,
+}
+
+/// The host is no more.
+struct Died;
+
+impl FollowingHost {
+    /// A host that has joined, and whoever sees what it does.
+    pub fn new(joined: Joined, options: HostOptions, witness: Arc<Witness>) -> Self {
+        let status = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };
+        Self { joined, options, witness, status, tried: 0 }
+    }
+
+    /// Lives until it dies: connects again, to the next server, whenever it is cut off.
+    pub async fn live(mut self) {
+        let (mut pause, longest) = RECONNECT;
+        let mut server = self.options.first;
+        loop {
+            let address = &self.options.servers[server % self.options.servers.len()];
+            let (labels, version) = (self.options.labels.clone(), self.options.version.clone());
+            match SimulatedAgent::connect_as(address, &self.joined, labels, &version).await {
+                Ok(mut agent) => {
+                    pause = RECONNECT.0;
+                    agent.set_updater_status(&self.status);
+                    if let Ok(Died) = self.follow(&mut agent).await {
+                        return;
+                    }
+                }
+                Err(_) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+            }
+            server += 1;
+        }
+    }
+
+    async fn follow(&mut self, agent: &mut SimulatedAgent) -> Result<Died, AgentError> {
+        agent.send().await?;
+        let mut beat = tokio::time::interval(self.options.beats_every);
+        let mut ask = Instant::now() + self.options.asks_every.unwrap_or_default();
+        loop {
+            let asks = async {
+                match self.options.asks_every {
+                    Some(_) => tokio::time::sleep_until(ask).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                reply = agent.next_reply() => {
+                    let reply = reply?;
+                    let wakes = reply.upgrade_due && self.options.asks_every.is_none();
+                    if wakes && reply.attempt != self.tried {
+                        agent.acknowledge(reply.attempt);
+                        agent.send().await?;
+                        if self.update(agent).await? {
+                            return Ok(Died);
+                        }
+                    }
+                }
+                _ = beat.tick() => agent.send().await?,
+                () = asks => {
+                    if self.update(agent).await? {
+                        return Ok(Died);
+                    }
+                    ask = Instant::now() + self.options.asks_every.unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    /// What an updater does: asks, and goes on only if told so; whether the host died of it.
+    async fn update(&mut self, agent: &mut SimulatedAgent) -> Result<bool, AgentError> {
+        let answer = agent.find().await?;
+        let is_new = answer.agent_version != self.options.version;
+        if !answer.agent_auto_update || !is_new || answer.agent_update_attempt == self.tried {
+            return Ok(false);
+        }
+        self.tried = answer.agent_update_attempt;
+        self.witness.begin();
+        let takes = match self.options.conduct {
+            Conduct::Hangs(length) => length,
+            _ => self.options.takes,
+        };
+        tokio::time::sleep(takes).await;
+        self.witness.end();
+        match self.options.conduct {
+            Conduct::Dies => return Ok(true),
+            Conduct::Hangs(_) => {}
+            Conduct::Upgrades => {
+                self.witness.arrived.fetch_add(1, Ordering::SeqCst);
+                self.options.version = answer.agent_version.clone();
+                agent.set_version(&answer.agent_version);
+                agent.send().await?;
+            }
+            Conduct::RollsBack => {
+                self.status.last_failure = failure(&answer);
+                agent.set_updater_status(&self.status);
+                agent.send().await?;
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn failure(answer: &FindAnswer) -> Option<UpdateFailure> {
+    Some(UpdateFailure {
+        attempt: answer.agent_update_attempt,
+        version: answer.agent_version.parse::<Version>().ok()?,
+        step: "health".into(),
+        reason: "the agent did not become ready".into(),
+        at: Timestamp::now(),
+    })
+}
