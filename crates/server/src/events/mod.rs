@@ -1,0 +1,189 @@
+//! What was done to the cluster, by whom, and what became of it: kept in the store, so that every server
+//! tells the same.
+
+mod differences;
+mod following;
+mod pruning;
+mod recording;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{Error, Item, Key, KeyRange, Patience, Result, SharedBackend};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use differences::Difference;
+pub(crate) use following::Follower;
+pub(crate) use pruning::Bounds;
+pub(crate) use recording::Change;
+
+const PREFIX: &str = "/events/v1/default";
+
+/// How long an event that stands by itself is tried to be written.
+const TRY_FOR: Duration = Duration::from_secs(5);
+
+/// Whoever reads the history needs to know who did what: the server, for what happens by itself.
+pub(crate) const SERVER: &str = "server";
+
+/// Something that was done, or that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// Unique, and in the order of time; given when the event is entered.
+    pub(crate) id: String,
+    /// Given when the event is entered.
+    pub(crate) at: Timestamp,
+    /// As in `resource.updated`.
+    #[serde(rename = "type")]
+    pub(crate) event_type: String,
+    /// Who did it.
+    pub(crate) actor: String,
+    /// What it was done to.
+    pub(crate) subject: String,
+    /// In words.
+    pub(crate) message: String,
+    /// What differs since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) differences: Vec<Difference>,
+}
+
+impl Event {
+    /// One that has yet to be entered. No part of it may be a secret: everyone with a role reads it.
+    pub(crate) fn new(
+        event_type: &str,
+        actor: impl Into<String>,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: String::new(),
+            at: Timestamp::UNIX_EPOCH,
+            event_type: event_type.into(),
+            actor: actor.into(),
+            subject: subject.into(),
+            message: message.into(),
+            differences: Vec::new(),
+        }
+    }
+
+    /// What an item tells. One that cannot be read is told too: a history has no silent gaps.
+    fn stored(item: &Item) -> Self {
+        serde_json::from_slice(&item.value).unwrap_or_else(|error| {
+            let id = id_in(&item.key);
+            let micros = id.split('-').next().and_then(|micros| micros.parse().ok());
+            let at = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+            let message = format!("what is stored of this event cannot be read: {error}");
+            let (id, at) = (id.to_owned(), at.unwrap_or(Timestamp::UNIX_EPOCH));
+            Self { id, at, ..Self::new("unreadable", "", item.key.as_str(), message) }
+        })
+    }
+}
+
+fn id_in(key: &Key) -> &str {
+    key.as_str().get(PREFIX.len() + 1..).unwrap_or_default()
+}
+
+/// The first key that an event of that moment can have. Sixteen digits last until the year 2286.
+fn key_at(at: Timestamp) -> Result<Key> {
+    Key::new(format!("{PREFIX}/{:016}", at.as_microsecond().max(0)))
+}
+
+/// Where events since then are stored; all of them without a moment.
+fn range(since: Option<Timestamp>) -> Result<KeyRange> {
+    let prefix = Key::new(PREFIX)?;
+    Ok(match since {
+        // A prefix ends before the next byte after its `/`.
+        Some(since) => KeyRange::between(&key_at(since)?, &Key::new(format!("{PREFIX}0"))?),
+        None => KeyRange::below(&prefix),
+    })
+}
+
+/// Some events in the order of time.
+#[derive(Debug)]
+pub(crate) struct EventPage {
+    pub(crate) events: Vec<Event>,
+    /// Behind which one to go on, if there are more.
+    pub(crate) next: Option<String>,
+}
+
+/// The history of the cluster.
+#[derive(Debug)]
+pub(crate) struct Events {
+    backend: SharedBackend,
+    now: fn() -> Timestamp,
+    /// Keeps this server's ids apart from those of others in the same microsecond.
+    suffix: String,
+    /// The time in the last id, in microseconds: two of one server are never of one moment.
+    last: AtomicI64,
+}
+
+impl Events {
+    pub(crate) fn new(backend: SharedBackend, now: fn() -> Timestamp) -> Self {
+        let mut suffix = uuid::Uuid::new_v4().simple().to_string();
+        suffix.truncate(12);
+        Self { backend, now, suffix, last: AtomicI64::new(0) }
+    }
+
+    /// What to put into the transaction of a change, so that it and its event are stored together. Make a
+    /// new one for each attempt, after reading what is to be changed: events of one thing then are in the
+    /// order in which it changed.
+    pub(crate) fn entry(&self, event: Event) -> Result<(Key, Vec<u8>)> {
+        let now = (self.now)().as_microsecond().max(0);
+        let next = |last: i64| Some(now.max(last.saturating_add(1)));
+        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        let micros = now.max(last.saturating_add(1));
+        let at = Timestamp::from_microsecond(micros).map_err(|error| Error::Invalid(error.to_string()))?;
+        let id = format!("{micros:016}-{}", self.suffix);
+        let key = Key::new(PREFIX)?.child(&id)?;
+        let event = Event { id, at, ..event };
+        let value = serde_json::to_vec(&event).map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok((key, value))
+    }
+
+    /// Writes an event by itself, through short absences of the store.
+    pub(crate) async fn record(&self, event: Event) -> Result<()> {
+        let (key, value) = self.entry(event)?;
+        let mut patience = Patience::of(TRY_FOR);
+        loop {
+            match self.backend.put(&key, value.clone().into()).await {
+                // To write the same key again is harmless if it had been written after all.
+                Err(Error::Unavailable { .. }) if patience.pause().await => {}
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Writes the event of what has been done and cannot be taken back: a failure is only logged, and a
+    /// caller that hangs up does not keep it from being written.
+    pub(crate) async fn note(self: &Arc<Self>, event: Event) {
+        let events = self.clone();
+        let writing = tokio::spawn(async move {
+            let (event_type, subject) = (event.event_type.clone(), event.subject.clone());
+            if let Err(error) = events.record(event).await {
+                tracing::error!(%error, event_type, subject, "an event is missing from the history: it could not be stored");
+            }
+        });
+        // It does not panic, and is not aborted.
+        let _ = writing.await;
+    }
+
+    /// Up to `limit` events since then, behind the one with the id `after`.
+    pub(crate) async fn page(
+        &self,
+        since: Option<Timestamp>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<EventPage> {
+        let mut range = range(since)?;
+        if let Some(id) = after {
+            range = range.after(&Key::new(PREFIX)?.child(id)?);
+        }
+        let page = self.backend.range(&range, limit).await?;
+        let next = page.items.last().filter(|_| page.more).map(|item| id_in(&item.key).to_owned());
+        Ok(EventPage { events: page.items.iter().map(Event::stored).collect(), next })
+    }
+}
+
+#[cfg(test)]
+mod tests;
