@@ -1,0 +1,226 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_backend::{Error, Expect, Key, Patience, Result, Transaction};
+use refit_rollout::{Plan, removed, run_by_hand};
+use refit_types::{Group, GroupName, GroupRecord, HostId, Instance, RolloutRecord};
+
+use super::Rollouts;
+use super::stored::{Stored, encoded, plan_key};
+use crate::events::{Event, SERVER};
+use crate::fleet::Fleet;
+
+/// How long an operator's wish is tried while others write the same records, and how soon.
+const TRY_FOR: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+
+/// Why an operator's wish could not be granted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OperatorError {
+    /// There is no such group.
+    #[error("there is no group {group:?} in the {schedule} schedule; expected {known}")]
+    NoGroup { group: String, schedule: String, known: String },
+    /// Nothing is rolled out.
+    #[error("no version has been chosen; `refitctl autoupdate update --set-agent-version=X.Y.Z` chooses one")]
+    NoVersion,
+    /// Groups do not count.
+    #[error("the schedule of this version is immediate: every host may update now, and groups do not count")]
+    Immediate,
+    /// Updates are off.
+    #[error(
+        "automatic updates are disabled; `refitctl autoupdate update --set-agent-auto-update=on` enables them"
+    )]
+    Disabled,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// The epoch and a group of it, as they are stored now.
+struct Found {
+    stored: Stored,
+    group: Group,
+    record: GroupRecord,
+}
+
+impl Rollouts {
+    /// Opens a window of a group now, and gives those that did not make it another attempt.
+    pub(crate) async fn run_group(&self, name: &str, by: &str) -> Result<(), OperatorError> {
+        let message = format!("{by} ran {name} by hand");
+        self.change_group(name, by, "group.run", &message, |found, now| {
+            match found.stored.settings().agent_auto_update.enabled {
+                true => Ok(run_by_hand(&found.group, &found.record, now)),
+                false => Err(OperatorError::Disabled),
+            }
+        })
+        .await
+    }
+
+    /// Starts no more hosts of a group, or of none at all; or goes on.
+    pub(crate) async fn set_paused(
+        &self,
+        name: Option<&str>,
+        paused: bool,
+        by: &str,
+    ) -> Result<(), OperatorError> {
+        let (kind, did) = if paused { ("rollout.paused", "paused") } else { ("rollout.resumed", "resumed") };
+        match name {
+            Some(name) => {
+                let message = format!("{by} {did} {name}");
+                self.change_group(name, by, kind, &message, |found, now| {
+                    let since = found.record.paused.unwrap_or(now);
+                    Ok(GroupRecord { paused: paused.then_some(since), ..found.record.clone() })
+                })
+                .await
+            }
+            None => self.set_plan_paused(paused, by, kind, &format!("{by} {did} the rollout")).await,
+        }
+    }
+
+    async fn set_plan_paused(
+        &self,
+        paused: bool,
+        by: &str,
+        kind: &str,
+        message: &str,
+    ) -> Result<(), OperatorError> {
+        self.store(|| {
+            let stored = self.read().stored.clone();
+            let Some(plan) = stored.plan.as_ref().filter(|_| stored.version.is_some()) else {
+                return Err(OperatorError::NoVersion);
+            };
+            let since = plan.value.paused.unwrap_or_else(|| self.clock());
+            let record = RolloutRecord { paused: paused.then_some(since), ..plan.value.clone() };
+            let event = Event { actor: by.into(), ..self.event(kind, "rollout", message) };
+            let (key, value) = self.events.entry(event)?;
+            let transaction = Transaction::new().expect_revision(&plan_key()?, plan.revision);
+            Ok(transaction.put(&plan_key()?, encoded(&record)?).put(&key, value))
+        })
+        .await
+    }
+
+    async fn change_group(
+        &self,
+        name: &str,
+        by: &str,
+        kind: &str,
+        message: &str,
+        change: impl Fn(&Found, Timestamp) -> Result<GroupRecord, OperatorError>,
+    ) -> Result<(), OperatorError> {
+        self.store(|| {
+            let found = self.find_group(name)?;
+            let record = change(&found, self.clock())?;
+            let event = Event { actor: by.into(), ..self.event(kind, &format!("group/{name}"), message) };
+            let (event, told) = self.events.entry(event)?;
+            let (key, expect) = found.stored.group_unchanged(&found.group.name)?;
+            let plan = found.stored.plan.as_ref().map(|kept| kept.revision);
+            let transaction = Transaction::new()
+                .expect(&plan_key()?, plan.map_or(Expect::Absent, Expect::Revision))
+                .expect(&key, expect);
+            Ok(transaction.put(&key, encoded(&record)?).put(&event, told))
+        })
+        .await
+    }
+
+    /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.
+    async fn store(
+        &self,
+        make: impl Fn() -> Result<Transaction, OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
+            self.look().await?;
+            match self.backend.transact(make()?).await {
+                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                other => {
+                    other?;
+                    break;
+                }
+            }
+        }
+        self.look().await?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    fn find_group(&self, name: &str) -> Result<Found, OperatorError> {
+        let stored = self.read().stored.clone();
+        let Some(plan) = stored.plan.as_ref().filter(|_| stored.version.is_some()) else {
+            return Err(OperatorError::NoVersion);
+        };
+        let plan = plan.value.clone();
+        let settings = stored.settings();
+        let groups = settings.groups(plan.schedule);
+        if plan.schedule == refit_types::Schedule::Immediate {
+            return Err(OperatorError::Immediate);
+        }
+        let Some(group) = groups.iter().find(|group| group.name.as_str() == name) else {
+            let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+            return Err(OperatorError::NoGroup {
+                group: name.chars().take(80).collect(),
+                schedule: plan.schedule.to_string(),
+                known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
+            });
+        };
+        let record = match stored.groups.get(&group.name) {
+            Some(kept) if kept.value.epoch == plan.epoch => kept.value.clone(),
+            other => GroupRecord {
+                paused: other.and_then(|kept| kept.value.paused),
+                ..GroupRecord::fresh(plan.epoch, plan.began_at)
+            },
+        };
+        Ok(Found { group: group.clone(), record, stored })
+    }
+
+    /// Removes a host, and what its group counts of it; whether it was there.
+    pub(crate) async fn remove(&self, host: HostId) -> Result<bool> {
+        self.remove_if(host, |_| true).await
+    }
+
+    /// Removes a host if that is still so; whether it did.
+    pub(super) async fn remove_if(&self, host: HostId, holds: impl Fn(&Instance) -> bool) -> Result<bool> {
+        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
+            self.look().await?;
+            self.fleet.refresh(host).await?;
+            let known = self.fleet.known(host).filter(|(instance, _)| holds(instance));
+            let Some((instance, revision)) = known else { return Ok(false) };
+            let mut transaction = Transaction::new();
+            if let Some(upgrade) = &instance.upgrade {
+                let (key, expect, record) = self.without(&upgrade.group_name, &instance)?;
+                transaction = transaction.expect(&key, expect);
+                if let Some(record) = record {
+                    transaction = transaction.put(&key, record);
+                }
+            }
+            let key = Fleet::key(host)?;
+            let transaction = transaction.expect_revision(&key, revision).delete(&key);
+            match self.backend.transact(transaction).await {
+                Ok(revision) => {
+                    self.fleet.forgotten(host, revision);
+                    return Ok(true);
+                }
+                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// The record of a group without one of its members, and which one that is made from. The store alone is
+    /// asked: counts are kept also while no version is chosen, and before this server knows the fleet.
+    fn without(&self, name: &GroupName, instance: &Instance) -> Result<(Key, Expect, Option<Vec<u8>>)> {
+        let state = self.read();
+        let (key, expect) = state.stored.group_unchanged(name)?;
+        let plan = state.stored.plan.as_ref();
+        let plan = plan.map(|plan| Plan::new(&plan.value, &state.stored.settings()));
+        let facts = plan.map(|plan| state.facts(&plan, instance)).filter(|facts| facts.member);
+        let record = facts.zip(state.stored.groups.get(name));
+        let record = record.map(|(facts, kept)| encoded(&removed(&kept.value, &facts))).transpose()?;
+        Ok((key, expect, record))
+    }
+
+    /// An event that this server tells of.
+    pub(super) fn event(&self, kind: &str, subject: &str, message: &str) -> Event {
+        Event::new(kind, format!("{SERVER} {}", self.server), subject, message)
+    }
+}

@@ -1,0 +1,210 @@
+use refit_proto::rollouts::v1 as wire;
+use refit_rollout::{Ended, Engine, HostFacts};
+use refit_types::{GroupRecord, HostId, Instance, Outcome, Schedule};
+
+use super::{OperatorError, Rollouts, State};
+use crate::rpc::timestamp;
+
+/// What a host of a group is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Upgraded,
+    InFlight,
+    Failed,
+    TimedOut,
+    Held,
+    Away,
+    Unchanged,
+}
+
+impl Standing {
+    const ALL: [(Self, &str); 7] = [
+        (Self::Upgraded, "upgraded"),
+        (Self::InFlight, "in_flight"),
+        (Self::Failed, "failed"),
+        (Self::TimedOut, "timed_out"),
+        (Self::Held, "held"),
+        (Self::Away, "away"),
+        (Self::Unchanged, "unchanged"),
+    ];
+
+    /// The word for it on the wire.
+    pub(crate) fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(standing, _)| *standing == self).map_or("", |(_, word)| word)
+    }
+
+    /// The one of that word, or what is allowed.
+    pub(crate) fn parse(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, known)| *known == word).map(|(standing, _)| *standing);
+        found.ok_or_else(|| {
+            let allowed: Vec<&str> = Self::ALL.iter().map(|(_, word)| *word).collect();
+            let word: String = word.chars().take(80).collect();
+            format!("{word:?} is not an outcome; expected {}", allowed.join(", "))
+        })
+    }
+
+    fn of(facts: &HostFacts, record: &GroupRecord) -> Self {
+        match facts.ended {
+            Some(Ended::Upgraded) => Self::Upgraded,
+            Some(Ended::Failed { round }) if round == record.round => Self::Failed,
+            Some(Ended::TimedOut { round }) if round == record.round => Self::TimedOut,
+            None if facts.started.is_some() => Self::InFlight,
+            _ if facts.held => Self::Held,
+            _ if facts.lost_since.is_some() => Self::Away,
+            _ => Self::Unchanged,
+        }
+    }
+}
+
+impl Rollouts {
+    /// How far everything is, for people.
+    pub(crate) fn status(&self) -> wire::Rollout {
+        let now = self.clock();
+        let state = self.read();
+        let settings = state.stored.settings();
+        let chosen = state.stored.version.as_ref().map(|kept| &kept.value);
+        let plan = state.stored.plan.as_ref().map(|kept| &kept.value).filter(|_| chosen.is_some());
+        let engine = state.engine.as_ref();
+        let version = chosen.map(|chosen| chosen.agent_version.to_string());
+        let window = engine.and_then(|engine| engine.policy_window(now));
+        let is_immediate = chosen.is_some_and(|chosen| chosen.agent_version_schedule == Schedule::Immediate);
+        let window = window.filter(|_| !is_immediate);
+        let (hosts, on_version) = engine.map_or((0, 0), Engine::ungrouped);
+        wire::Rollout {
+            enabled: settings.agent_auto_update.enabled,
+            version: version.unwrap_or_else(|| self.own_version.to_string()),
+            schedule: chosen.map(|chosen| chosen.agent_version_schedule.to_string()).unwrap_or_default(),
+            epoch: plan.map_or(0, |plan| plan.epoch),
+            began_at: plan.map(|plan| timestamp(plan.began_at)),
+            paused_at: plan.and_then(|plan| plan.paused).map(timestamp),
+            groups: engine.map(|engine| groups(engine, now)).unwrap_or_default(),
+            ungrouped: engine.map(|_| wire::Ungrouped {
+                hosts,
+                on_version,
+                opens_at: window.map(|window| timestamp(window.start)),
+                closes_at: window.map(|window| timestamp(window.end)),
+            }),
+            now: Some(timestamp(now)),
+        }
+    }
+
+    /// Up to `limit` hosts of a group behind `after`, and whether there may be more.
+    pub(crate) fn group_hosts(
+        &self,
+        group: &str,
+        wanted: Option<Standing>,
+        after: Option<HostId>,
+        limit: usize,
+    ) -> Result<(Vec<wire::GroupHost>, bool), OperatorError> {
+        let (plan, record) = {
+            let state = self.read();
+            let engine = state.engine.as_ref().ok_or(OperatorError::NoVersion)?;
+            let plan = engine.plan();
+            let Some(position) = plan.position(group) else {
+                let names: Vec<&str> = plan.groups.iter().map(|group| group.name.as_str()).collect();
+                return Err(OperatorError::NoGroup {
+                    group: group.chars().take(80).collect(),
+                    schedule: plan.schedule.to_string(),
+                    known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
+                });
+            };
+            let record = engine.group_record(position).cloned();
+            (plan.clone(), record.unwrap_or_else(|| GroupRecord::fresh(plan.epoch, plan.began_at)))
+        };
+        let position = plan.position(group);
+        // The engine has worked out which group takes a host: expressions are too slow to ask for a fleet.
+        let standing = |instance: &Instance| {
+            let state = self.read();
+            let engine = state.engine.as_ref().filter(|engine| engine.plan().epoch == plan.epoch)?;
+            let facts = engine.facts(instance.host_id).filter(|facts| facts.group == position)?;
+            Some((Standing::of(&facts, &record), facts))
+        };
+        let is_wanted = |instance: &Instance| {
+            standing(instance).is_some_and(|(found, _)| wanted.is_none_or(|wanted| wanted == found))
+        };
+        let (page, more) = self.fleet.page(after, limit, is_wanted);
+        let hosts = page.iter().filter_map(|instance| {
+            let (standing, facts) = standing(instance)?;
+            let reason = reason(&self.read(), &plan, instance, &facts, standing);
+            Some(wire::GroupHost {
+                host_id: instance.host_id.to_string(),
+                hostname: instance.hostname.to_string(),
+                version: instance
+                    .report
+                    .as_ref()
+                    .map(|report| report.version.to_string())
+                    .unwrap_or_default(),
+                outcome: standing.as_str().into(),
+                reason,
+                started_at: facts.started.map(timestamp),
+                attempt: facts.attempt,
+            })
+        });
+        Ok((hosts.collect(), more))
+    }
+}
+
+fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
+    let plan = engine.plan();
+    let shown = plan.groups.iter().enumerate().filter_map(|(position, group)| {
+        let record = engine.group_record(position)?;
+        let progress = engine.progress(position);
+        let window = engine.window(position, now);
+        Some(wire::Group {
+            name: group.name.to_string(),
+            state: record.state.as_str().into(),
+            since: Some(timestamp(record.since)),
+            requires: group.requires.iter().map(ToString::to_string).collect(),
+            members: record.members.saturating_sub(record.removed),
+            upgraded: record.upgraded,
+            failed: record.failed,
+            timed_out: record.timed_out,
+            in_flight: record.in_flight,
+            limit: progress.limit,
+            held: progress.held,
+            away: progress.away,
+            newcomers: progress.newcomers,
+            opens_at: window.map(|window| timestamp(window.start)),
+            closes_at: window.map(|window| timestamp(window.end)),
+            timezone: group.window.timezone.to_string(),
+            waiting: engine.waiting(position, now).map(|why| why.in_words(now)).unwrap_or_default(),
+            paused_at: record.paused.map(timestamp),
+            by_hand: record.window.is_some() && record.window == record.run,
+            removed: record.removed,
+        })
+    });
+    shown.collect()
+}
+
+/// Why a host stands where it does, in words.
+fn reason(
+    state: &State,
+    plan: &refit_rollout::Plan,
+    instance: &Instance,
+    facts: &HostFacts,
+    standing: Standing,
+) -> String {
+    let shown = |at: jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
+    let version = instance.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
+    let told = || facts.started.map(shown).unwrap_or_default();
+    let outcome = instance.upgrade.as_deref().and_then(|upgrade| upgrade.outcome.as_ref());
+    match standing {
+        Standing::Upgraded => String::new(),
+        Standing::Failed => match outcome {
+            Some(Outcome::Failed { reason, .. }) => reason.to_string(),
+            _ => String::new(),
+        },
+        Standing::TimedOut => format!("told at {}, still on {version}", told()),
+        Standing::InFlight => {
+            let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
+            format!("told at {}{acknowledged}", told())
+        }
+        Standing::Held => HostFacts::held_because(plan, instance).unwrap_or_default(),
+        Standing::Away => match state.lost_since(instance) {
+            Some(since) => format!("not connected since {}", shown(since)),
+            None => String::new(),
+        },
+        Standing::Unchanged if !facts.member => "becomes a member when the group next opens".into(),
+        Standing::Unchanged => "waits for its turn".into(),
+    }
+}
