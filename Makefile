@@ -1,17 +1,23 @@
 # Everything that a newcomer needs to run. The heavy suites are short in `make test` and whole here.
 
 # The real components that tests start: etcd and its client, openssl and ssh-keygen to check certificates, setpriv
-# and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines.
-TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl
+# and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines,
+# valgrind to count instructions.
+TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind
 
-.PHONY: test test-deps test-kills test-matrix test-rotation lint bench
+# What the figures are measured against, and with.
+BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk
+
+.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation lint bench
 
 test: test-deps
 	cargo test --workspace
 
 # Installs what is missing, and nothing else.
-test-deps:
-	@missing=""; for package in $(TEST_PACKAGES); do \
+test-deps: PACKAGES := $(TEST_PACKAGES)
+bench-deps: PACKAGES := $(BENCH_PACKAGES)
+test-deps bench-deps:
+	@missing=""; for package in $(PACKAGES); do \
 	  dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
 	done; \
 	if [ -n "$$missing" ]; then \
@@ -36,7 +42,10 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench:
+bench: bench-deps
 	cargo bench -p refit-backend --bench sqlite
 	cargo bench -p refit-migrations --bench latency
 	cargo bench -p refit --bench fleet
+	cargo bench -p refit --bench find
+	cargo bench -p refit-rollout --bench event_cost
+	cargo bench -p refit-rollout --bench simulate

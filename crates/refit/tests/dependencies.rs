@@ -9,17 +9,21 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 10] = [
+const HOUSE: [(&str, &[&str]); 11] = [
     ("refit-types", &[]),
     ("refit-backend", &[]),
     ("refit-proto", &[]),
+    ("refit-rollout", &["refit-types"]),
     ("refit-migrations", &["refit-backend", "refit-types"]),
     ("refit-pki", &["refit-backend", "refit-types"]),
-    ("refit-server", &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-types"]),
+    (
+        "refit-server",
+        &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-rollout", "refit-types"],
+    ),
     ("refit-agent", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-testbed", &[]),
-    ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-server", "refit-types"]),
+    ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-rollout", "refit-server", "refit-types"]),
 ];
 
 const LICENCES: [&str; 11] = [

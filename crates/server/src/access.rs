@@ -31,6 +31,7 @@ pub struct Row {
 const ADMIN: Rule = Rule::Users(&[Role::Admin]);
 const EVERY_ROLE: Rule = Rule::Users(&Role::ALL);
 const VERSION_EDITORS: Rule = Rule::Users(&[Role::Admin, Role::VersionEditor]);
+const ROLLOUT_EDITORS: Rule = Rule::Users(&[Role::Admin, Role::RolloutEditor]);
 
 const fn row(method: &'static str, rule: Rule) -> Row {
     Row { method, kind: None, rule }
@@ -54,6 +55,13 @@ pub const ROWS: &[Row] = &[
     row("/refit.rotation.v1.RotationService/GetRotation", EVERY_ROLE),
     row("/refit.rotation.v1.RotationService/SetPhase", ADMIN),
     row("/refit.rotation.v1.RotationService/StartAutomatic", ADMIN),
+    row("/refit.rollouts.v1.RolloutService/GetRollout", EVERY_ROLE),
+    row("/refit.rollouts.v1.RolloutService/ListGroupHosts", EVERY_ROLE),
+    row("/refit.rollouts.v1.RolloutService/RunGroup", ROLLOUT_EDITORS),
+    row("/refit.rollouts.v1.RolloutService/Pause", ROLLOUT_EDITORS),
+    row("/refit.rollouts.v1.RolloutService/Resume", ROLLOUT_EDITORS),
+    row("/refit.events.v1.EventService/ListEvents", EVERY_ROLE),
+    row("/refit.events.v1.EventService/FollowEvents", EVERY_ROLE),
     row("/refit.cluster.v1.ClusterService/GetStatus", EVERY_ROLE),
     row("/refit.auth.v1.AuthService/SignUser", ADMIN),
     row("/refit.migrations.v1.MigrationService/ListMigrations", EVERY_ROLE),
@@ -64,6 +72,18 @@ pub const ROWS: &[Row] = &[
     on(Kind::Channel, "/refit.resources.v1.ResourceService/UpdateResource", VERSION_EDITORS),
     on(Kind::Channel, "/refit.resources.v1.ResourceService/UpsertResource", VERSION_EDITORS),
     on(Kind::Channel, "/refit.resources.v1.ResourceService/DeleteResource", VERSION_EDITORS),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/ListResources", EVERY_ROLE),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/CreateResource", ROLLOUT_EDITORS),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/UpdateResource", ROLLOUT_EDITORS),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/UpsertResource", ROLLOUT_EDITORS),
+    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/DeleteResource", ROLLOUT_EDITORS),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/ListResources", EVERY_ROLE),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/CreateResource", VERSION_EDITORS),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/UpdateResource", VERSION_EDITORS),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/UpsertResource", VERSION_EDITORS),
+    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/DeleteResource", VERSION_EDITORS),
 ];
 
 impl Rule {
@@ -141,7 +161,7 @@ impl Caller {
 }
 
 fn denied(principal: &Principal, method: &str, kind: Option<Kind>) -> Status {
-    let action = method.rsplit('/').next().unwrap_or(method);
+    let action = in_words(method.rsplit('/').next().unwrap_or(method));
     let on = kind.map(|kind| format!(" on a {kind}")).unwrap_or_default();
     let roles = match principal {
         Principal::User { roles, .. } => format!(" with the roles {roles}"),
@@ -151,6 +171,18 @@ fn denied(principal: &Principal, method: &str, kind: Option<Kind>) -> Status {
     Status::permission_denied(format!(
         "{who:?}{roles} may not {action}{on}; ask an administrator of the cluster"
     ))
+}
+
+/// `SetPhase` as people say it: `set phase`.
+fn in_words(method: &str) -> String {
+    let mut words = String::new();
+    for letter in method.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
 }
 
 /// Who makes the call, as a handler sees it.

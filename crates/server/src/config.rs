@@ -12,6 +12,11 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// Health and metrics, for this host only.
 const DEFAULT_DIAG_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3081);
 
+/// Ten thousand hosts behind one address that ask every ten minutes need 17.
+const DEFAULT_FIND_REQUESTS_PER_SECOND: u32 = 100;
+/// More than any server answers, and still a time between two that can be told from none.
+const MOST_FIND_REQUESTS_PER_SECOND: u32 = 1_000_000;
+
 /// Shorter ones are no secrets.
 const SHORTEST_STATIC_TOKEN: usize = 16;
 
@@ -34,6 +39,8 @@ pub struct Settings {
     pub public_names: Option<Vec<String>>,
     /// Tokens that let hosts join for as long as they stand here.
     pub static_tokens: Option<Vec<StaticToken>>,
+    /// How often one address may ask `find`; 0 for as often as it likes.
+    pub find_requests_per_second: Option<u32>,
 }
 
 /// How a server runs, checked.
@@ -53,6 +60,8 @@ pub struct Config {
     pub public_names: Vec<ServerName<'static>>,
     /// Tokens that let hosts join for as long as they are configured.
     pub static_tokens: Vec<StaticToken>,
+    /// How often one address may ask `find`; 0 for as often as it likes.
+    pub find_requests_per_second: u32,
 }
 
 /// Which store a server uses.
@@ -124,6 +133,7 @@ impl Settings {
             cluster_name: self.cluster_name.or(lower.cluster_name),
             public_names: self.public_names.or(lower.public_names),
             static_tokens: self.static_tokens.or(lower.static_tokens),
+            find_requests_per_second: self.find_requests_per_second.or(lower.find_requests_per_second),
         }
     }
 
@@ -152,7 +162,24 @@ impl Settings {
             let problem = format!("a token of fewer than {SHORTEST_STATIC_TOKEN} characters can be guessed");
             return Err(ConfigError::Setting { setting: "static_tokens", problem });
         }
-        Ok(Config { data_dir, listen, diag_listen, store, cluster_name, public_names, static_tokens })
+        let find_requests_per_second =
+            self.find_requests_per_second.unwrap_or(DEFAULT_FIND_REQUESTS_PER_SECOND);
+        if find_requests_per_second > MOST_FIND_REQUESTS_PER_SECOND {
+            let problem = format!(
+                "{find_requests_per_second} is more than {MOST_FIND_REQUESTS_PER_SECOND}; 0 sets no limit"
+            );
+            return Err(ConfigError::Setting { setting: "find_requests_per_second", problem });
+        }
+        Ok(Config {
+            data_dir,
+            listen,
+            diag_listen,
+            store,
+            cluster_name,
+            public_names,
+            static_tokens,
+            find_requests_per_second,
+        })
     }
 }
 
@@ -230,7 +257,10 @@ mod tests {
         assert!(backend.contains(r#""postgres" is not a kind of store"#), "{backend}");
         let name = check(Settings { cluster_name: Some("a b".into()), ..Settings::default() });
         assert!(name.starts_with("cluster_name:"), "{name}");
+        let often = check(Settings { find_requests_per_second: Some(u32::MAX), ..Settings::default() });
+        assert!(often.starts_with("find_requests_per_second: 4294967295 is more than"), "{often}");
         let config = Settings::default().check(Path::new("/d")).unwrap();
+        assert_eq!(config.find_requests_per_second, 100);
         assert!(matches!(config.store, Store::Sqlite(path) if path == Path::new("/d/backend/sqlite.db")));
         assert_eq!((config.listen, config.diag_listen), (DEFAULT_LISTEN, DEFAULT_DIAG_LISTEN));
     }

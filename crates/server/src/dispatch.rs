@@ -1,9 +1,15 @@
 use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, header};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either};
+use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use jiff::Timestamp;
 use tonic::Code;
 use tower::ServiceExt;
@@ -11,10 +17,12 @@ use tower::ServiceExt;
 use crate::access::{Caller, ROWS};
 use crate::authorities::Authorities;
 use crate::connection::Peer;
+use crate::find::Find;
 use crate::metrics::Metrics;
 
 /// Everything that the TLS port serves. gRPC goes past the table of who may do what; the rest is public.
 pub(crate) struct Dispatch {
+    pub(crate) find: Find,
     pub(crate) grpc: Router,
     pub(crate) public: Router,
     pub(crate) authorities: Arc<Authorities>,
@@ -22,8 +30,30 @@ pub(crate) struct Dispatch {
     pub(crate) now: fn() -> Timestamp,
 }
 
+type Answered = Result<Response<Outgoing>, Infallible>;
+
 impl Dispatch {
-    pub(crate) async fn answer(&self, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
+    /// Answers `find` on the spot, which is what nearly all requests ask for, and anything else in time.
+    pub(crate) fn answer(
+        self: &Arc<Self>,
+        peer: &Arc<Peer>,
+        request: Request<Incoming>,
+    ) -> Either<Ready<Answered>, BoxFuture<'static, Answered>> {
+        if Find::serves(request.uri()) {
+            let (request, _) = request.into_parts();
+            let response = self.find.respond(peer.address.ip(), &request);
+            self.metrics.find(response.status());
+            return Either::Left(ready(Ok(response.map(|bytes| Outgoing::Whole(Some(bytes))))));
+        }
+        let (dispatch, peer) = (self.clone(), peer.clone());
+        let later = async move {
+            let response = dispatch.answer_later(&peer, request.map(Body::new)).await;
+            Ok(response.map(Outgoing::Streamed))
+        };
+        Either::Right(later.boxed())
+    }
+
+    async fn answer_later(&self, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
         if !is_grpc(&request) {
             return infallible(self.public.clone().oneshot(request).await);
         }
@@ -42,6 +72,44 @@ impl Dispatch {
                 infallible(self.grpc.clone().oneshot(request).await)
             }
             Err(status) => status.into_http(),
+        }
+    }
+}
+
+/// What is sent back: something short that is all there, or something longer as it comes.
+pub(crate) enum Outgoing {
+    Whole(Option<Bytes>),
+    Streamed(Body),
+}
+
+impl HttpBody for Outgoing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match &mut *self {
+            Self::Whole(bytes) => {
+                let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
+                Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Streamed(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Streamed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Streamed(body) => body.size_hint(),
         }
     }
 }

@@ -2,11 +2,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -24,6 +23,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 18_000;
 /// Calls under way on one connection.
 const MAX_STREAMS: u32 = 200;
+/// What a connection of HTTP/1.1 may make the server hold: the headers of a request, or unsent answers.
+const MAX_BUFFER: usize = 64 * 1024;
 /// How long calls under way may take to end once the server stops.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// A pause after the system refused a connection, for want of files, say.
@@ -94,19 +95,23 @@ async fn connection(
     let stream = tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await??;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Arc::new(Peer::new(address, chain));
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let dispatch = dispatch.clone();
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (dispatch, peer) = (dispatch.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(dispatch.answer(&peer, request.map(Body::new)).await) }
-    });
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_EVERY)
-        .max_concurrent_streams(MAX_STREAMS);
-    let serving = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    watcher.watch(serving).await
+    let service = service_fn(move |request: hyper::Request<Incoming>| dispatch.answer(&peer, request));
+    let stream = TokioIo::new(stream);
+    // HTTP/2 over TLS is agreed on in the handshake or not spoken: there is nothing to guess.
+    if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_EVERY)
+            .max_concurrent_streams(MAX_STREAMS);
+        watcher.watch(builder.serve_connection(stream, service)).await?;
+    } else {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(MAX_BUFFER);
+        watcher.watch(builder.serve_connection(stream, service)).await?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use axum::http::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,7 +16,19 @@ pub(crate) struct Metrics {
     registry: Registry,
     migrations: Family<MigrationLabels, Gauge>,
     requests: Family<RequestLabels, Counter>,
+    find: Family<FindLabels, Counter>,
+    /// The two of these that nearly all answers are, so that counting them takes no lock.
+    found: Counter,
+    unchanged: Counter,
     pub(crate) connections: Gauge<i64, AtomicI64>,
+    rollout_writes: Family<RolloutLabels, Counter>,
+    rollout_conflicts: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RolloutLabels {
+    /// `mark` for a host's record, `arrival` for one that was due for its heartbeat anyway, `group`.
+    what: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -28,6 +41,11 @@ struct MigrationLabels {
 struct RequestLabels {
     method: &'static str,
     code: i32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FindLabels {
+    status: u16,
 }
 
 impl Metrics {
@@ -44,9 +62,31 @@ impl Metrics {
         );
         let requests = Family::default();
         registry.register("requests", "gRPC calls by method and status code", requests.clone());
+        let find = Family::<FindLabels, Counter>::default();
+        registry.register("find", "Answers to find by HTTP status; 429 is who asked too often", find.clone());
+        let of = |status: StatusCode| find.get_or_create(&FindLabels { status: status.as_u16() }).clone();
+        let (found, unchanged) = (of(StatusCode::OK), of(StatusCode::NOT_MODIFIED));
         let connections = Gauge::default();
         registry.register("connections", "Open connections on the TLS port", connections.clone());
-        Arc::new(Self { registry, migrations, requests, connections })
+        let rollout_writes = Family::default();
+        registry.register("rollout_writes", "Records stored by the rollout", rollout_writes.clone());
+        let rollout_conflicts = Counter::default();
+        registry.register(
+            "rollout_conflicts",
+            "Decisions that another server was quicker with",
+            rollout_conflicts.clone(),
+        );
+        Arc::new(Self {
+            registry,
+            migrations,
+            requests,
+            find,
+            found,
+            unchanged,
+            connections,
+            rollout_writes,
+            rollout_conflicts,
+        })
     }
 
     pub(crate) fn migration(&self, number: u32, now: Outcome) {
@@ -58,6 +98,26 @@ impl Metrics {
 
     pub(crate) fn request(&self, method: &'static str, code: i32) {
         self.requests.get_or_create(&RequestLabels { method, code }).inc();
+    }
+
+    /// One transaction of a rollout: a group's record, and those of so many hosts.
+    pub(crate) fn rollout_writes(&self, marks: usize, arrivals: usize) {
+        for (what, count) in [("mark", marks), ("arrival", arrivals), ("group", 1)] {
+            let labels = RolloutLabels { what };
+            self.rollout_writes.get_or_create(&labels).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        }
+    }
+
+    pub(crate) fn rollout_conflict(&self) {
+        self.rollout_conflicts.inc();
+    }
+
+    pub(crate) fn find(&self, status: StatusCode) {
+        match status {
+            StatusCode::OK => self.found.inc(),
+            StatusCode::NOT_MODIFIED => self.unchanged.inc(),
+            other => self.find.get_or_create(&FindLabels { status: other.as_u16() }).inc(),
+        };
     }
 
     /// Everything, in the text form that Prometheus reads.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// How long a server that died is still listed. A third of it is the time between two signs of life.
-const TTL: Duration = Duration::from_secs(15);
+pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// A server of the control plane, as the others see it while it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub(crate) struct ServerRecord {
     pub(crate) started_at: Timestamp,
 }
 
-fn prefix() -> Result<Key> {
+pub(crate) fn prefix() -> Result<Key> {
     Key::new("/servers/v1/default")
 }
 

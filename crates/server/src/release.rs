@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
 use refit_backend::{Result, SharedBackend};
-use refit_migrations::{MigratingService, Registry, ResourceStore, channels_v1, channels_v2};
-use refit_types::Channel;
+use refit_migrations::{
+    MigratingService, Registry, ResourceStore, Service, autoupdate_version_v1, channels_v1, channels_v2,
+    cluster_maintenance_config_v1,
+};
+use refit_types::{AutoupdateVersion, Channel, ClusterMaintenanceConfig, Edition};
 
 /// Builds the way in which one release stores channels.
 pub type ChannelsOf = fn(SharedBackend) -> Result<Arc<dyn ResourceStore<Channel>>>;
@@ -15,6 +18,8 @@ pub struct Release {
     pub migrations: Registry,
     /// How it stores channels.
     pub channels: ChannelsOf,
+    /// Which build it is, as `find` tells those who would run the same.
+    pub edition: Edition,
 }
 
 impl Release {
@@ -23,6 +28,19 @@ impl Release {
         Self {
             migrations: Registry::released(),
             channels: |backend| Ok(Arc::new(MigratingService::new(backend, channels_v1(), channels_v2())?)),
+            edition: Edition::Oss,
         }
     }
+}
+
+/// How every release stores `cluster_maintenance_config`: it has had one form only.
+pub(crate) fn maintenance_configs(
+    backend: &SharedBackend,
+) -> Arc<dyn ResourceStore<ClusterMaintenanceConfig>> {
+    Arc::new(Service::new(backend.clone(), cluster_maintenance_config_v1()))
+}
+
+/// How every release stores `autoupdate_version`: it has had one form only.
+pub(crate) fn autoupdate_versions(backend: &SharedBackend) -> Arc<dyn ResourceStore<AutoupdateVersion>> {
+    Arc::new(Service::new(backend.clone(), autoupdate_version_v1()))
 }

@@ -8,6 +8,7 @@ use refit_types::Instance;
 use tokio::sync::watch;
 
 use crate::authorities::{Authorities, Current};
+use crate::events::{Event, Events, SERVER};
 use crate::fleet::Fleet;
 use crate::issued::{self, IssuedIdentity};
 
@@ -75,6 +76,7 @@ pub(crate) async fn drive(
     backend: SharedBackend,
     fleet: Arc<Fleet>,
     authorities: Arc<Authorities>,
+    events: Arc<Events>,
     now: fn() -> Timestamp,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -97,7 +99,9 @@ pub(crate) async fn drive(
             }
             Ok(_) => match authorities.advance(&current, next, rotation.mode, now()).await {
                 Ok(()) => {
-                    tracing::info!(target: "audit", phase = %next, "the rotation of the authorities went on")
+                    tracing::info!(target: "audit", phase = %next, "the rotation of the authorities went on");
+                    let message = format!("moved the rotation of the authorities to {next}");
+                    events.note(Event::new("rotation.phase", SERVER, "authorities", message)).await;
                 }
                 Err(error) => tracing::warn!(%error, "the rotation of the authorities could not go on"),
             },

@@ -13,11 +13,13 @@ use refit_proto::agent::v1::agent_service_server::AgentServiceServer;
 use refit_proto::agent::v1::join_service_server::JoinServiceServer;
 use refit_proto::auth::v1::auth_service_server::AuthServiceServer;
 use refit_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
+use refit_proto::events::v1::event_service_server::EventServiceServer;
 use refit_proto::migrations::v1::migration_service_server::MigrationServiceServer;
 use refit_proto::nodes::v1::node_service_server::NodeServiceServer;
 use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
+use refit_proto::rollouts::v1::rollout_service_server::RolloutServiceServer;
 use refit_proto::rotation::v1::rotation_service_server::RotationServiceServer;
-use refit_types::{Channel, DataDir};
+use refit_types::{Channel, DataDir, Version};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,12 +29,16 @@ use tonic::service::Routes;
 use crate::authorities::Authorities;
 use crate::config::Store;
 use crate::dispatch::Dispatch;
+use crate::events::{Bounds, Events};
+use crate::find::Find;
 use crate::fleet::Fleet;
 use crate::health::Health;
 use crate::identity::{OwnIdentities, server_names};
+use crate::limiter::{Allowance, Limiter};
 use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::presence::{ServerRecord, stay_listed};
+use crate::rollout::Rollouts;
 use crate::{Config, Release, StartError, diag, public, rotation, rpc};
 
 /// The version of this build.
@@ -112,11 +118,23 @@ impl Server {
         let mut tls = refit_pki::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let fleet = Fleet::new(backend.clone(), &id, now);
+        let events = Arc::new(Events::new(backend.clone(), now));
+        let rollouts = Rollouts::new(
+            backend.clone(),
+            fleet.clone(),
+            events.clone(),
+            metrics.clone(),
+            &id,
+            own_version()?,
+            now,
+        );
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
         let parts = Parts {
             backend: backend.clone(),
+            events: events.clone(),
             authorities: authorities.clone(),
             fleet: fleet.clone(),
+            rollouts: rollouts.clone(),
             tokens: tokens.clone(),
             channels: channels.clone(),
             runner: runner.clone(),
@@ -127,6 +145,7 @@ impl Server {
         };
         let grpc = parts.services();
         let dispatch = Arc::new(Dispatch {
+            find: Find::new(rollouts.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
             public: public::router(channels),
             authorities: authorities.clone(),
@@ -147,8 +166,17 @@ impl Server {
         tasks.spawn(own.keep_fresh(stopped.clone()));
         tasks.spawn(authorities.clone().follow(stopped.clone()));
         tasks.spawn(fleet.clone().follow(stopped.clone()));
-        tasks.spawn(fleet.clone().forget_the_lost(stopped.clone()));
-        tasks.spawn(rotation::drive(backend.clone(), fleet, authorities.clone(), now, stopped.clone()));
+        tasks.spawn(rollouts.clone().forget_the_lost(stopped.clone()));
+        tasks.spawn(rollouts.drive(stopped.clone()));
+        tasks.spawn(rotation::drive(
+            backend.clone(),
+            fleet,
+            authorities.clone(),
+            events.clone(),
+            now,
+            stopped.clone(),
+        ));
+        tasks.spawn(events.prune(Bounds::default(), stopped.clone()));
         tasks.spawn(sweep_tokens(tokens, now, stopped.clone()));
         tasks.spawn(stay_listed(backend.clone(), record, stopped.clone()));
         tasks.spawn(migrate(runner, stopped.clone()));
@@ -238,8 +266,10 @@ async fn authority(
 /// What the services are made of.
 struct Parts {
     backend: SharedBackend,
+    events: Arc<Events>,
     authorities: Arc<Authorities>,
     fleet: Arc<Fleet>,
+    rollouts: Arc<Rollouts>,
     tokens: Arc<TokenStore>,
     channels: Arc<dyn ResourceStore<Channel>>,
     runner: Arc<Runner>,
@@ -252,9 +282,16 @@ struct Parts {
 impl Parts {
     fn services(self) -> Routes {
         let (backend, authorities, fleet, now) = (self.backend, self.authorities, self.fleet, self.now);
-        let migrations = rpc::Migrations { backend: backend.clone(), runner: self.runner };
-        let resources = rpc::Resources { channels: self.channels.clone() };
-        let auth = rpc::Auth { backend: backend.clone(), authorities: authorities.clone(), now };
+        let events = self.events;
+        let migrations =
+            rpc::Migrations { backend: backend.clone(), runner: self.runner, events: events.clone() };
+        let resources = rpc::Resources::new(&backend, self.channels.clone(), events.clone());
+        let auth = rpc::Auth {
+            backend: backend.clone(),
+            authorities: authorities.clone(),
+            events: events.clone(),
+            now,
+        };
         let cluster = rpc::Cluster {
             backend: backend.clone(),
             authorities: authorities.clone(),
@@ -265,20 +302,26 @@ impl Parts {
         };
         let agents = rpc::Agents {
             fleet: fleet.clone(),
+            rollouts: self.rollouts.clone(),
             tokens: self.tokens.clone(),
             authorities: authorities.clone(),
-            limiter: Arc::default(),
+            limiter: Arc::new(Limiter::new(Allowance::REFUSED_JOINS)),
             now,
-            stop: self.stop,
+            stop: self.stop.clone(),
         };
         let nodes = rpc::Nodes {
             backend: backend.clone(),
             fleet: fleet.clone(),
+            rollouts: self.rollouts.clone(),
             tokens: self.tokens,
             authorities: authorities.clone(),
+            events: events.clone(),
             now,
         };
-        let rotations = rpc::Rotations { backend, fleet, authorities, now };
+        let rollouts = rpc::RolloutRpc { rollouts: self.rollouts };
+        let history =
+            rpc::Events { history: events.clone(), authorities: authorities.clone(), now, stop: self.stop };
+        let rotations = rpc::Rotations { backend, fleet, authorities, events, now };
         let most = MAX_REQUEST_BYTES;
         Routes::new(MigrationServiceServer::new(migrations).max_decoding_message_size(most))
             .add_service(ResourceServiceServer::new(resources).max_decoding_message_size(most))
@@ -287,8 +330,14 @@ impl Parts {
             .add_service(JoinServiceServer::new(agents.clone()).max_decoding_message_size(most))
             .add_service(AgentServiceServer::new(agents).max_decoding_message_size(most))
             .add_service(NodeServiceServer::new(nodes).max_decoding_message_size(most))
+            .add_service(RolloutServiceServer::new(rollouts).max_decoding_message_size(most))
             .add_service(RotationServiceServer::new(rotations).max_decoding_message_size(most))
+            .add_service(EventServiceServer::new(history).max_decoding_message_size(most))
     }
+}
+
+fn own_version() -> Result<Version, refit_backend::Error> {
+    VERSION.parse().map_err(|error| refit_backend::Error::Invalid(format!("this build: {error}")))
 }
 
 /// Removes the tokens that are long over, until the server stops.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use cluster::{HOUR, authority_in, call, connect, empty_store, host, settings, start, user};
+use cluster::{HOUR, authority_in, call, connect, empty_store, host, open, settings, start, user};
 use jiff::Timestamp;
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -27,6 +27,9 @@ const EVERYONE: &[&str] = &["admin", "rollout-editor", "version-editor", "viewer
 
 /// The one method for which a token is proof enough.
 const JOIN: &str = "/refit.agent.v1.JoinService/Join";
+
+/// Its answer does not end.
+const FOLLOW: &str = "/refit.events.v1.EventService/FollowEvents";
 
 /// The rules once more, in words of their own: whoever changes them changes them twice.
 const MAY: &[(&str, &str, &[&str])] = &[
@@ -42,6 +45,13 @@ const MAY: &[(&str, &str, &[&str])] = &[
     ("/refit.rotation.v1.RotationService/GetRotation", "", EVERYONE),
     ("/refit.rotation.v1.RotationService/SetPhase", "", &["admin"]),
     ("/refit.rotation.v1.RotationService/StartAutomatic", "", &["admin"]),
+    ("/refit.rollouts.v1.RolloutService/GetRollout", "", EVERYONE),
+    ("/refit.rollouts.v1.RolloutService/ListGroupHosts", "", EVERYONE),
+    ("/refit.rollouts.v1.RolloutService/RunGroup", "", &["admin", "rollout-editor"]),
+    ("/refit.rollouts.v1.RolloutService/Pause", "", &["admin", "rollout-editor"]),
+    ("/refit.rollouts.v1.RolloutService/Resume", "", &["admin", "rollout-editor"]),
+    ("/refit.events.v1.EventService/ListEvents", "", EVERYONE),
+    (FOLLOW, "", EVERYONE),
     ("/refit.cluster.v1.ClusterService/GetStatus", "", EVERYONE),
     ("/refit.auth.v1.AuthService/SignUser", "", &["admin"]),
     ("/refit.migrations.v1.MigrationService/ListMigrations", "", EVERYONE),
@@ -52,6 +62,50 @@ const MAY: &[(&str, &str, &[&str])] = &[
     ("/refit.resources.v1.ResourceService/UpdateResource", "channel", &["admin", "version-editor"]),
     ("/refit.resources.v1.ResourceService/UpsertResource", "channel", &["admin", "version-editor"]),
     ("/refit.resources.v1.ResourceService/DeleteResource", "channel", &["admin", "version-editor"]),
+    ("/refit.resources.v1.ResourceService/GetResource", "cluster_maintenance_config", EVERYONE),
+    ("/refit.resources.v1.ResourceService/ListResources", "cluster_maintenance_config", EVERYONE),
+    (
+        "/refit.resources.v1.ResourceService/CreateResource",
+        "cluster_maintenance_config",
+        &["admin", "rollout-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/UpdateResource",
+        "cluster_maintenance_config",
+        &["admin", "rollout-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/UpsertResource",
+        "cluster_maintenance_config",
+        &["admin", "rollout-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/DeleteResource",
+        "cluster_maintenance_config",
+        &["admin", "rollout-editor"],
+    ),
+    ("/refit.resources.v1.ResourceService/GetResource", "autoupdate_version", EVERYONE),
+    ("/refit.resources.v1.ResourceService/ListResources", "autoupdate_version", EVERYONE),
+    (
+        "/refit.resources.v1.ResourceService/CreateResource",
+        "autoupdate_version",
+        &["admin", "version-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/UpdateResource",
+        "autoupdate_version",
+        &["admin", "version-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/UpsertResource",
+        "autoupdate_version",
+        &["admin", "version-editor"],
+    ),
+    (
+        "/refit.resources.v1.ResourceService/DeleteResource",
+        "autoupdate_version",
+        &["admin", "version-editor"],
+    ),
 ];
 
 /// A method, and the kind of resource that it is to work on.
@@ -128,7 +182,11 @@ async fn every_role_may_do_what_it_should_and_nothing_else() {
         let channel = connect(&cluster.server, Some(&identity)).await;
         for (method, kind, roles) in MAY {
             let request = request(Kind::from_str(kind).ok());
-            let code = call(&channel, method, request).await.err().map_or(Code::Ok, |status| status.code());
+            let answer = match *method {
+                FOLLOW => open(&channel, method, request).await,
+                _ => call(&channel, method, request).await.map(drop),
+            };
+            let code = answer.err().map_or(Code::Ok, |status| status.code());
             let expected = roles.contains(&role);
             let allowed = match code {
                 Code::PermissionDenied => false,
@@ -157,8 +215,72 @@ async fn roles_add_up_and_a_refusal_says_whom_to_ask() {
     }
     assert_eq!(
         outcomes[0].message(),
-        "\"alice\" with the roles rollout-editor,viewer may not DeleteResource; \
+        "\"alice\" with the roles rollout-editor,viewer may not delete resource on a channel; \
          ask an administrator of the cluster"
     );
     assert_eq!(outcomes[1].code(), Code::InvalidArgument, "{}", outcomes[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_change_the_rollout_may_not_choose_the_version() {
+    let cluster = Cluster::start().await;
+    let upsert = "/refit.resources.v1.ResourceService/UpsertResource";
+    let get = "/refit.resources.v1.ResourceService/GetResource";
+    for (role, mine, other) in [
+        (Role::RolloutEditor, Kind::ClusterMaintenanceConfig, Kind::AutoupdateVersion),
+        (Role::VersionEditor, Kind::AutoupdateVersion, Kind::ClusterMaintenanceConfig),
+    ] {
+        let identity = user(&cluster.authority, role, HOUR, Timestamp::now());
+        let channel = connect(&cluster.server, Some(&identity)).await;
+        let ask = |kind: Kind| {
+            let spec = match kind {
+                Kind::AutoupdateVersion => r#"{"agent_version":"15.1.1"}"#,
+                _ => "{}",
+            };
+            let json = format!(r#"{{"kind":"{kind}","spec":{spec}}}"#);
+            let resource = Some(refit_proto::resources::v1::Resource { json });
+            let request = refit_proto::resources::v1::UpsertResourceRequest {
+                kind: kind.to_string(),
+                resource,
+                allow_major_downgrade: false,
+            };
+            request.encode_to_vec().into()
+        };
+        call(&channel, upsert, ask(mine)).await.unwrap();
+        let refused = call(&channel, upsert, ask(other)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        let word = format!("may not upsert resource on a {other}; ask an administrator");
+        assert!(refused.message().contains(&word), "{refused}");
+        call(&channel, get, request(Some(mine))).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_documents_are_refused_quickly() {
+    let cluster = Cluster::start().await;
+    let identity = user(&cluster.authority, Role::Admin, HOUR, Timestamp::now());
+    let channel = connect(&cluster.server, Some(&identity)).await;
+    let kind = Kind::ClusterMaintenanceConfig.to_string();
+    let filler = format!(r#"{{"kind":"{kind}","spec":[{}0]}}"#, "0,".repeat(5 << 20));
+    let faulty = format!(r#"{{"kind":"{kind}","spec":{{{}"x":0}}}}"#, r#""y":0,"#.repeat(100));
+    let days = format!(r#"{{"agent_auto_update":{{"regular":{{"days":[{}0]}}}}}}"#, "0,".repeat(400_000));
+    for (json, code, word) in [
+        (filler, Code::OutOfRange, "too large"),
+        ("[".repeat(500_000), Code::InvalidArgument, "the document is not JSON: recursion limit exceeded"),
+        (faulty, Code::InvalidArgument, "spec.x: is not a known field"),
+        (format!(r#"{{"kind":"{kind}","spec":{days}}}"#), Code::InvalidArgument, "… and 399901 more"),
+    ] {
+        let resource = Some(refit_proto::resources::v1::Resource { json });
+        let request = refit_proto::resources::v1::CreateResourceRequest {
+            kind: kind.clone(),
+            resource,
+            allow_major_downgrade: false,
+        };
+        let create = "/refit.resources.v1.ResourceService/CreateResource";
+        let began = std::time::Instant::now();
+        let refused = call(&channel, create, request.encode_to_vec().into()).await.unwrap_err();
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}: {refused}", began.elapsed());
+        assert_eq!(refused.code(), code, "{refused}");
+        assert!(refused.message().contains(word), "{refused}");
+    }
 }

@@ -34,6 +34,7 @@ fn old_release() -> Release {
     Release {
         migrations: Registry::default(),
         channels: |backend| Ok(Arc::new(Service::new(backend, channels_v1()))),
+        ..Release::current()
     }
 }
 
@@ -113,14 +114,22 @@ async fn operate(
     let exists = model.contains_key(name);
     let (outcome, refused) = match rng.random_range(0..5) {
         0 => {
-            let created = client.create_resource(CreateResourceRequest { kind, resource }).await;
+            let created =
+                client.create_resource(CreateResourceRequest { kind, resource, ..Default::default() }).await;
             (created.map(drop), exists.then_some(Code::AlreadyExists))
         }
         1 => {
-            let updated = client.update_resource(UpdateResourceRequest { kind, resource }).await;
+            let updated =
+                client.update_resource(UpdateResourceRequest { kind, resource, ..Default::default() }).await;
             (updated.map(drop), (!exists).then_some(Code::NotFound))
         }
-        2 => (client.upsert_resource(UpsertResourceRequest { kind, resource }).await.map(drop), None),
+        2 => (
+            client
+                .upsert_resource(UpsertResourceRequest { kind, resource, ..Default::default() })
+                .await
+                .map(drop),
+            None,
+        ),
         3 => {
             let found = client.get_resource(GetResourceRequest { kind, name: name.clone() }).await;
             match (&found, model.get(name)) {
@@ -236,7 +245,8 @@ async fn two_editors_at_servers_of_two_releases_never_overwrite_each_other_unsee
         (Member::start(&store, old_release()).await, Member::start(&store, Release::current()).await);
     let mut first = old.client();
     let kind = || "channel".to_owned();
-    let create = CreateResourceRequest { kind: kind(), resource: document("shared", "0.0.0") };
+    let create =
+        CreateResourceRequest { kind: kind(), resource: document("shared", "0.0.0"), ..Default::default() };
     first.create_resource(create).await.unwrap();
     let each = sweep(20, 300);
     let editors = (0..8).map(|n| {
@@ -253,7 +263,13 @@ async fn two_editors_at_servers_of_two_releases_never_overwrite_each_other_unsee
                     "spec": { "version": format!("0.0.{}", count + 1) },
                 });
                 let resource = Some(Resource { json: json.to_string() });
-                match client.update_resource(UpdateResourceRequest { kind: "channel".into(), resource }).await
+                match client
+                    .update_resource(UpdateResourceRequest {
+                        kind: "channel".into(),
+                        resource,
+                        ..Default::default()
+                    })
+                    .await
                 {
                     Ok(_) => done += 1,
                     Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),

@@ -5,28 +5,36 @@ mod record;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{
-    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Patience, Result, Revision,
+    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Patience, Read, Result, Revision,
     SharedBackend, Transaction,
 };
 use refit_types::{AgentRole, HostId, Instance};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-pub(crate) use record::Heartbeat;
+pub(crate) use record::{Heartbeat, after_heartbeat, is_forgotten, is_superseded};
 
 /// How long a write is tried while others write the same record, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// How long to wait before the store is asked again for what a watch lost.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
-/// How often to look for hosts that have been away for too long.
-const FORGET_EVERY: Duration = Duration::from_secs(3600);
+
+/// Somebody who wants to know of every change, in the order in which records change.
+pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
+    /// A host is new, or its record has changed.
+    fn host_changed(&self, instance: &Instance);
+    /// A host is no longer part of the fleet.
+    fn host_gone(&self, host: HostId);
+    /// Everything was read again.
+    fn reloaded(&self);
+}
 
 /// Every host that has joined.
 #[derive(Debug)]
@@ -38,13 +46,17 @@ pub(crate) struct Fleet {
     /// The hosts that this server hears.
     heard: Mutex<HashMap<HostId, Hearing>>,
     streams: AtomicU64,
+    observer: OnceLock<Weak<dyn Observer>>,
+    is_loaded: AtomicBool,
 }
 
 /// A host that is heard, and over which of its streams: an old one may end after a new one has begun.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Hearing {
     stream: u64,
     at: Timestamp,
+    /// Told when there is something to say to the host.
+    news: Arc<Notify>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +94,85 @@ pub(crate) enum JoinRefused {
 impl Fleet {
     pub(crate) fn new(backend: SharedBackend, server: &str, now: fn() -> Timestamp) -> Arc<Self> {
         let (hosts, heard) = (RwLock::default(), Mutex::default());
-        Arc::new(Self { backend, server: server.into(), now, hosts, heard, streams: AtomicU64::new(0) })
+        Arc::new(Self {
+            backend,
+            server: server.into(),
+            now,
+            hosts,
+            heard,
+            streams: AtomicU64::new(0),
+            observer: OnceLock::new(),
+            is_loaded: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells the observer of everything from now on. There is one.
+    pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
+        let _ = self.observer.set(observer);
+    }
+
+    fn tell(&self, told: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = self.observer.get().and_then(Weak::upgrade) {
+            told(observer.as_ref());
+        }
+    }
+
+    /// The host's record as this server knows it, and when that was written.
+    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        hosts.get(&host).map(|known| (known.instance.clone(), known.revision))
+    }
+
+    /// Shows every host, and whether they were loaded yet. Nothing changes meanwhile.
+    pub(crate) fn each(&self, show: impl FnOnce(&mut dyn Iterator<Item = &Instance>, bool)) {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let is_loaded = self.is_loaded.load(Ordering::Acquire);
+        show(&mut hosts.values().map(|known| &*known.instance), is_loaded);
+    }
+
+    /// Reads one host's record again.
+    pub(crate) async fn refresh(&self, host: HostId) -> Result<()> {
+        let mut page = self.backend.read(&[Read::Key(key(host)?)]).await?.take(0);
+        match page.items.pop().as_ref().and_then(parsed) {
+            Some((_, known)) => self.remember(host, known),
+            None => self.forget(host, Revision(page.revision.0 + 1)),
+        }
+        Ok(())
+    }
+
+    /// Takes in what somebody stored with other things in one transaction.
+    pub(crate) fn stored_as(&self, host: HostId, instance: Instance, revision: Revision) {
+        self.remember(host, Known { instance: Arc::new(instance), revision });
+    }
+
+    /// Takes in that somebody deleted the record.
+    pub(crate) fn forgotten(&self, host: HostId, at: Revision) {
+        self.forget(host, at);
+    }
+
+    /// Where a host's record is stored.
+    pub(crate) fn key(host: HostId) -> Result<Key> {
+        key(host)
+    }
+
+    /// The host whose record is stored there.
+    pub(crate) fn host_of(key: &Key) -> Option<HostId> {
+        let below = key.as_str().strip_prefix(PREFIX)?;
+        below.strip_prefix('/')?.parse().ok()
+    }
+
+    /// Notes that a host is heard over a stream, whatever it says.
+    pub(crate) fn note(&self, host: HostId, stream: u64, news: &Arc<Notify>) {
+        let hearing = Hearing { stream, at: (self.now)(), news: news.clone() };
+        self.lock_heard().insert(host, hearing);
+    }
+
+    /// Writes what is new in a heartbeat that was heard before.
+    pub(crate) async fn store_heartbeat(&self, host: HostId, heartbeat: &Heartbeat) -> Result<()> {
+        let now = (self.now)();
+        let server = self.server.clone();
+        self.change(host, |known| record::after_heartbeat(known, heartbeat, &server, now)).await?;
+        Ok(())
     }
 
     /// Adds a host. One that has reported before must prove to be the same by its certificate.
@@ -121,11 +211,17 @@ impl Fleet {
     }
 
     /// Takes in what a host says over a stream, and writes what is new in it.
-    pub(crate) async fn heard(&self, host: HostId, stream: u64, heartbeat: &Heartbeat) -> Result<Heard> {
+    pub(crate) async fn heard(
+        &self,
+        host: HostId,
+        stream: u64,
+        news: &Arc<Notify>,
+        heartbeat: &Heartbeat,
+    ) -> Result<Heard> {
         let now = (self.now)();
         let server = self.server.clone();
         let change = |known: &Instance| record::after_heartbeat(known, heartbeat, &server, now);
-        self.lock_heard().insert(host, Hearing { stream, at: now });
+        self.note(host, stream, news);
         let Some(instance) = self.change(host, change).await? else {
             self.lock_heard().remove(&host);
             return Ok(Heard::Removed);
@@ -144,18 +240,6 @@ impl Fleet {
         let change = |known: &Instance| record::after_departure(known, session, &self.server, now);
         if let Err(error) = self.change(host, change).await {
             tracing::warn!(%error, %host, "the departure of a host could not be stored");
-        }
-    }
-
-    /// Removes a host, which may then join anew; whether it was there.
-    pub(crate) async fn remove(&self, host: HostId) -> Result<bool> {
-        match self.backend.delete(&key(host)?).await {
-            Ok(revision) => {
-                self.forget(host, revision);
-                Ok(true)
-            }
-            Err(Error::NotFound { .. }) => Ok(false),
-            Err(other) => Err(other),
         }
     }
 
@@ -186,8 +270,23 @@ impl Fleet {
 
     /// When the host was last heard, as exactly as this server knows.
     pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
-        let heard = self.lock_heard().get(&instance.host_id).copied();
+        let heard = self.lock_heard().get(&instance.host_id).cloned();
         heard.map_or(instance.last_seen, |heard| heard.at.max(instance.last_seen))
+    }
+
+    /// Whether this server hears the host now.
+    pub(crate) fn hears(&self, host: HostId) -> bool {
+        self.lock_heard().contains_key(&host)
+    }
+
+    /// Tells the streams of those hosts that there is something to say to them.
+    pub(crate) fn wake(&self, wanted: impl Fn(HostId) -> bool) {
+        let heard: Vec<HostId> = self.lock_heard().keys().copied().collect();
+        for host in heard.into_iter().filter(|host| wanted(*host)) {
+            if let Some(hearing) = self.lock_heard().get(&host) {
+                hearing.news.notify_one();
+            }
+        }
     }
 
     /// How many hosts there are.
@@ -213,28 +312,6 @@ impl Fleet {
         }
     }
 
-    /// Removes hosts that have been away for too long, until the server stops.
-    pub(crate) async fn forget_the_lost(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut look = tokio::time::interval(FORGET_EVERY);
-        loop {
-            tokio::select! {
-                _ = look.tick() => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-            let now = (self.now)();
-            let (lost, _) = self.page(None, usize::MAX, |instance| record::is_forgotten(instance, now));
-            for instance in lost {
-                let host = instance.host_id;
-                match self.remove(host).await {
-                    Ok(_) => {
-                        tracing::info!(target: "audit", %host, hostname = %instance.hostname, "forgot a host that was away for 30 days")
-                    }
-                    Err(error) => tracing::warn!(%error, %host, "a host that is away could not be forgotten"),
-                }
-            }
-        }
-    }
-
     async fn load_and_watch(&self) -> Result<()> {
         let range = KeyRange::below(&prefix()?);
         let (mut rest, mut loaded, mut since) = (range.clone(), BTreeMap::new(), None);
@@ -247,7 +324,12 @@ impl Fleet {
                 _ => break,
             }
         }
-        *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        {
+            let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+            *hosts = loaded;
+            self.is_loaded.store(true, Ordering::Release);
+            self.tell(|observer| observer.reloaded());
+        }
         let mut watch = self.backend.watch(&range, since.unwrap_or_default()).await?;
         loop {
             self.apply(watch.next().await?);
@@ -273,9 +355,16 @@ impl Fleet {
     /// Keeps what is newer: a watch may be behind this server's own writes.
     fn remember(&self, host: HostId, known: Known) {
         let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
-        match hosts.get(&host) {
-            Some(present) if present.revision >= known.revision => {}
-            _ => drop(hosts.insert(host, known)),
+        let before = hosts.get(&host);
+        if before.is_some_and(|present| present.revision >= known.revision) {
+            return;
+        }
+        let has_news = before.is_some_and(|present| present.instance.upgrade != known.instance.upgrade);
+        self.tell(|observer| observer.host_changed(&known.instance));
+        hosts.insert(host, known);
+        // Only now: whoever is woken asks at once, and would miss what is not known yet.
+        if let Some(hearing) = self.lock_heard().get(&host).filter(|_| has_news) {
+            hearing.news.notify_one();
         }
     }
 
@@ -283,6 +372,7 @@ impl Fleet {
         let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
         if hosts.get(&host).is_some_and(|known| known.revision < at) {
             hosts.remove(&host);
+            self.tell(|observer| observer.host_gone(host));
         }
     }
 
@@ -336,8 +426,10 @@ impl Fleet {
     }
 }
 
+const PREFIX: &str = "/instances/v1/default";
+
 fn prefix() -> Result<Key> {
-    Key::new("/instances/v1/default")
+    Key::new(PREFIX)
 }
 
 fn key(host: HostId) -> Result<Key> {
@@ -385,6 +477,7 @@ mod tests {
                 updater: None,
                 session: Session { id: drawn(session), started_at: Timestamp::UNIX_EPOCH },
                 rotation: RotationMark::default(),
+                hint_acknowledged: 0,
             },
         }
     }
@@ -395,11 +488,12 @@ mod tests {
         let node = [AgentRole::Node];
         fleet.join(host(1), "web", &node, false).await.unwrap();
         fleet.join(host(1), "web", &node, false).await.expect("an answer that was lost is asked for again");
-        fleet.heard(host(1), 0, &beat("a", "1.0.0")).await.unwrap();
+        fleet.heard(host(1), 0, &Arc::default(), &beat("a", "1.0.0")).await.unwrap();
         let refused = fleet.join(host(1), "evil", &node, false).await.unwrap_err().to_string();
         assert!(refused.contains("has joined already") && refused.contains("refitctl nodes rm"), "{refused}");
         fleet.join(host(1), "web", &[AgentRole::Kube], true).await.expect("by its own certificate");
-        assert!(fleet.remove(host(1)).await.unwrap());
+        fleet.backend.delete(&key(host(1)).unwrap()).await.unwrap();
+        fleet.refresh(host(1)).await.unwrap();
         fleet.join(host(1), "web", &node, false).await.expect("after it was removed");
     }
 
@@ -412,7 +506,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let following = tokio::spawn(two.clone().follow(stopped));
         one.join(host(8), "late", &[AgentRole::Node], false).await.unwrap();
-        one.heard(host(8), 0, &beat("a", "1.0.0")).await.unwrap();
+        one.heard(host(8), 0, &Arc::default(), &beat("a", "1.0.0")).await.unwrap();
         let version = |known: &Instance| known.report.as_ref().map(|report| report.version.to_string());
         let seen = async {
             while two.len() < 2
@@ -424,7 +518,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), seen).await.expect("the other server's hosts");
         // The host moves to the second server: the first one's departure must not make it look away.
         assert_eq!(
-            two.heard(host(8), 0, &beat("a", "1.0.1")).await.unwrap(),
+            two.heard(host(8), 0, &Arc::default(), &beat("a", "1.0.1")).await.unwrap(),
             Heard::Known { duplicate: false }
         );
         one.departed(host(8), 0, drawn("a")).await;
@@ -432,7 +526,10 @@ mod tests {
         assert_eq!((page[0].server.as_deref(), version(&page[0]).as_deref()), (Some("s2"), Some("1.0.1")));
         two.departed(host(8), 0, drawn("a")).await;
         assert_eq!(two.page(Some(host(7)), 1, |_| true).0[0].server, None);
-        assert_eq!(two.heard(host(9), 0, &beat("a", "1.0.0")).await.unwrap(), Heard::Removed);
+        assert_eq!(
+            two.heard(host(9), 0, &Arc::default(), &beat("a", "1.0.0")).await.unwrap(),
+            Heard::Removed
+        );
         stop.send_replace(true);
         following.await.unwrap();
     }
@@ -442,8 +539,8 @@ mod tests {
         let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
         fleet.join(host(1), "web", &[AgentRole::Node], false).await.unwrap();
         let (old, new) = (fleet.new_stream(), fleet.new_stream());
-        fleet.heard(host(1), old, &beat("a", "1.0.0")).await.unwrap();
-        fleet.heard(host(1), new, &beat("a", "1.0.0")).await.unwrap();
+        fleet.heard(host(1), old, &Arc::default(), &beat("a", "1.0.0")).await.unwrap();
+        fleet.heard(host(1), new, &Arc::default(), &beat("a", "1.0.0")).await.unwrap();
         fleet.departed(host(1), old, drawn("a")).await;
         assert_eq!(fleet.page(None, 1, |_| true).0[0].server.as_deref(), Some("s1"));
         fleet.departed(host(1), new, drawn("a")).await;

@@ -114,6 +114,7 @@ mod tests {
                 updater: None,
                 session: Session { id: drawn(session), started_at: at(started) },
                 rotation: RotationMark::default(),
+                hint_acknowledged: 0,
             },
         }
     }

@@ -12,7 +12,7 @@ use refit_proto::agent::v1 as wire;
 use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;
 use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, UpdaterStatus};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ use crate::access::{Caller, caller};
 use crate::authorities::{Authorities, Current};
 use crate::fleet::{Fleet, Heard, Heartbeat, JoinRefused};
 use crate::limiter::Limiter;
+use crate::rollout::Rollouts;
 
 /// How often an agent tells how it is when nothing changes.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(30);
@@ -33,6 +34,7 @@ const LONGEST_HOSTNAME: usize = 253;
 #[derive(Clone)]
 pub(crate) struct Agents {
     pub(crate) fleet: Arc<Fleet>,
+    pub(crate) rollouts: Arc<Rollouts>,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) limiter: Arc<Limiter>,
@@ -95,7 +97,7 @@ impl Agents {
     /// Counts and tells what was refused, without the token.
     fn note_refusal(&self, address: IpAddr, request: &wire::JoinRequest, status: &Status) {
         if is_the_callers_fault(status.code()) {
-            self.limiter.refused(address, Instant::now());
+            self.limiter.charge(address, Instant::now());
         }
         tracing::warn!(
             target: "audit", host = shown(&request.host_id), hostname = shown(&request.hostname), from = %address,
@@ -178,6 +180,8 @@ impl AgentService for Agents {
             caller,
             host,
             duplicate: false,
+            news: Arc::default(),
+            began: Instant::now(),
         };
         Ok(Response::new(Box::pin(stream::unfold(Some(pulse), |pulse| async move {
             let mut pulse = pulse?;
@@ -200,6 +204,9 @@ struct Pulse {
     incoming: Streaming<wire::HeartbeatRequest>,
     changes: watch::Receiver<()>,
     duplicate: bool,
+    /// Told when the rollout has something to say to this host.
+    news: Arc<Notify>,
+    began: Instant,
     departure: Departure,
 }
 
@@ -221,6 +228,7 @@ impl Pulse {
                 Err(_) => Some(Err(Status::deadline_exceeded("no heartbeat came for 90 s"))),
             },
             _ = self.changes.changed() => Some(self.still_good().map(|()| self.reply())),
+            () = self.news.notified() => Some(self.still_good().map(|()| self.reply())),
             () = expired => Some(Err(Status::unauthenticated("the certificate of this stream has expired; connect with a new one"))),
             () = stopped => Some(Err(Status::unavailable("this server is stopping; connect to another"))),
         }
@@ -235,15 +243,17 @@ impl Pulse {
 
     async fn take(&mut self, request: wire::HeartbeatRequest) -> Result<wire::HeartbeatReply, Status> {
         self.still_good()?;
+        if self.agents.rollouts.sheds(self.began) {
+            return Err(Status::unavailable("this server has lost its store; connect to another"));
+        }
         let heartbeat = heartbeat(request)?;
         self.departure.session.get_or_insert(heartbeat.report.session.id);
-        match self
-            .agents
-            .fleet
-            .heard(self.host, self.departure.stream, &heartbeat)
-            .await
-            .map_err(store_status)?
-        {
+        let (fleet, stream) = (&self.agents.fleet, self.departure.stream);
+        if self.agents.rollouts.takes(self.host, &heartbeat) {
+            fleet.note(self.host, stream, &self.news);
+            return Ok(self.reply());
+        }
+        match fleet.heard(self.host, stream, &self.news, &heartbeat).await.map_err(store_status)? {
             Heard::Removed => return Err(removed(self.host)),
             Heard::Known { duplicate } => {
                 if duplicate && !self.duplicate {
@@ -257,10 +267,12 @@ impl Pulse {
     }
 
     fn reply(&self) -> wire::HeartbeatReply {
+        let session = self.departure.session;
+        let hint = session.and_then(|session| self.agents.rollouts.hint(self.host, session));
         wire::HeartbeatReply {
             next: HEARTBEAT_EVERY.try_into().ok(),
-            upgrade_due: false,
-            attempt: 0,
+            upgrade_due: hint.is_some(),
+            attempt: hint.unwrap_or_default(),
             rotation: Some(self.agents.authorities.current().rotation_on_the_wire()),
             duplicate_host: self.duplicate,
         }
@@ -355,6 +367,7 @@ fn heartbeat(request: wire::HeartbeatRequest) -> Result<Heartbeat, Status> {
                 id: rotation.id.into(),
                 phase: rotation.phase.chars().take(32).collect::<String>().into(),
             },
+            hint_acknowledged: request.hint_acknowledged,
         },
     })
 }

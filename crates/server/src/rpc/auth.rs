@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use super::{store_status, timestamp};
 use crate::access::caller;
 use crate::authorities::Authorities;
+use crate::events::{Event, Events};
 use crate::issued;
 
 /// Signs identities for people.
@@ -19,6 +20,7 @@ use crate::issued;
 pub(crate) struct Auth {
     pub(crate) backend: SharedBackend,
     pub(crate) authorities: Arc<Authorities>,
+    pub(crate) events: Arc<Events>,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -54,6 +56,10 @@ impl AuthService for Auth {
             target: "audit", by = by.name(), from = %by.peer.address, %user, %roles,
             serial = certificate.serial(), expires = %certificate.not_after(), "signed an identity"
         );
+        let (serial, until) = (certificate.serial(), certificate.not_after());
+        let message =
+            format!("signed an identity with the roles {roles}, good until {until}, serial {serial}");
+        self.events.note(Event::new("identity.signed", by.name(), format!("user/{user}"), message)).await;
         Ok(Response::new(wire::SignUserResponse {
             tls_cert: certificate.to_pem(),
             tls_ca_certs: authority.certificates().map(Certificate::to_pem).collect(),

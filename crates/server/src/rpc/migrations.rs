@@ -1,19 +1,22 @@
 use std::sync::Arc;
 
 use refit_backend::SharedBackend;
-use refit_migrations::{Record, RunError, Runner, list_history};
+use refit_migrations::{Record, RunError, Runner, Summary, list_history};
 use refit_proto::migrations::v1 as wire;
 use refit_proto::migrations::v1::migration_service_server::MigrationService;
 use refit_proto::v1::Metadata;
 use tonic::{Request, Response, Status};
 
 use super::{paging, store_status, timestamp};
+use crate::access::caller;
+use crate::events::{Event, Events};
 
 /// Shows the history of migrations and starts them again.
 #[derive(Clone)]
 pub(crate) struct Migrations {
     pub(crate) backend: SharedBackend,
     pub(crate) runner: Arc<Runner>,
+    pub(crate) events: Arc<Events>,
 }
 
 #[tonic::async_trait]
@@ -42,17 +45,37 @@ impl MigrationService for Migrations {
 
     async fn apply_migrations(
         &self,
-        _: Request<wire::ApplyMigrationsRequest>,
+        request: Request<wire::ApplyMigrationsRequest>,
     ) -> Result<Response<()>, Status> {
-        let runner = self.runner.clone();
+        let (by, runner, events) = (caller(&request)?.name(), self.runner.clone(), self.events.clone());
         // In a task of its own: a caller that hangs up does not stop what it started.
-        let run = tokio::spawn(async move { runner.apply().await });
+        let run = tokio::spawn(async move {
+            let outcome = runner.apply().await;
+            if let Some(event) = told(by, &outcome) {
+                events.note(event).await;
+            }
+            outcome
+        });
         match run.await {
             Ok(outcome) => outcome.map(|_| Response::new(())).map_err(status),
             Err(_) => Err(Status::internal(
                 "the run of the migrations ended without a result; see the server's log",
             )),
         }
+    }
+}
+
+/// What is worth telling of a run that somebody asked for: not that nothing was due.
+fn told(by: String, outcome: &Result<Summary, RunError>) -> Option<Event> {
+    let event = |event_type, message| Some(Event::new(event_type, by, "migrations", message));
+    match outcome {
+        Ok(summary) if summary.applied.is_empty() => None,
+        Ok(summary) => {
+            let numbers: Vec<String> = summary.applied.iter().map(|number| format!("{number:04}")).collect();
+            event("migrations.applied", format!("applied {}", numbers.join(", ")))
+        }
+        Err(error @ RunError::Failed { .. }) => event("migrations.failed", error.to_string()),
+        Err(_) => None,
     }
 }
 

@@ -3,18 +3,22 @@
 mod agents;
 mod auth;
 mod cluster;
+mod events;
 mod migrations;
 mod nodes;
 mod paging;
 mod resources;
+mod rollouts;
 mod rotation;
 
 pub(crate) use agents::Agents;
 pub(crate) use auth::Auth;
 pub(crate) use cluster::Cluster;
+pub(crate) use events::Events;
 pub(crate) use migrations::Migrations;
 pub(crate) use nodes::Nodes;
 pub(crate) use resources::Resources;
+pub(crate) use rollouts::RolloutRpc;
 pub(crate) use rotation::Rotations;
 
 use jiff::Timestamp;
@@ -41,6 +45,7 @@ fn service_status(error: ServiceError) -> Status {
         ServiceError::AlreadyExists { .. } => Status::already_exists(message),
         ServiceError::NotFound { .. } => Status::not_found(message),
         ServiceError::Conflict { .. } => Status::aborted(message),
+        ServiceError::Refused(_) => Status::failed_precondition(message),
         ServiceError::Garbled { .. } => Status::data_loss(message),
         ServiceError::Store(error) => store_status(error),
     }
@@ -69,7 +74,7 @@ fn rotation_status(error: RotationError) -> Status {
     }
 }
 
-fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+pub(crate) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     // A moment before 1970 has a negative fraction here and a positive one on the wire.
     match nanos {

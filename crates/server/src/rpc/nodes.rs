@@ -14,16 +14,20 @@ use tonic::{Request, Response, Status};
 use super::{paging, store_status, timestamp, token_status};
 use crate::access::caller;
 use crate::authorities::Authorities;
+use crate::events::{Event, Events};
 use crate::fleet::Fleet;
 use crate::presence::live_servers;
+use crate::rollout::Rollouts;
 
 /// The hosts of the fleet, and the tokens by which they join.
 #[derive(Clone)]
 pub(crate) struct Nodes {
     pub(crate) backend: SharedBackend,
     pub(crate) fleet: Arc<Fleet>,
+    pub(crate) rollouts: Arc<Rollouts>,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) authorities: Arc<Authorities>,
+    pub(crate) events: Arc<Events>,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -41,6 +45,9 @@ impl NodeService for Nodes {
             .ok_or_else(|| Status::invalid_argument("ttl: expected how long the token is to be good for"))?;
         let created = self.tokens.create(&roles, ttl, &by, (self.now)()).await.map_err(token_status)?;
         tracing::info!(target: "audit", by, token = created.name(), roles = ?request.roles, expires = %created.expires(), "created a join token");
+        let (subject, roles) = (format!("token/{}", created.name()), request.roles.join(","));
+        let message = format!("created a token to join as {roles}, good until {}", created.expires());
+        self.events.note(Event::new("token.created", &by, subject, message)).await;
         Ok(Response::new(wire::CreateTokenResponse {
             token: created.secret().to_owned(),
             roles: request.roles,
@@ -78,6 +85,8 @@ impl NodeService for Nodes {
         let name = request.into_inner().name;
         self.tokens.delete(&name).await.map_err(token_status)?;
         tracing::info!(target: "audit", by, token = name, "deleted a join token");
+        let subject = format!("token/{name}");
+        self.events.note(Event::new("token.deleted", by, subject, "deleted a join token")).await;
         Ok(Response::new(()))
     }
 
@@ -113,10 +122,12 @@ impl NodeService for Nodes {
             .host_id
             .parse()
             .map_err(|error| Status::invalid_argument(format!("host_id: {error}")))?;
-        if !self.fleet.remove(host).await.map_err(store_status)? {
+        if !self.rollouts.remove(host).await.map_err(store_status)? {
             return Err(Status::not_found(format!("there is no host {host}")));
         }
         tracing::info!(target: "audit", by, %host, "removed a host");
+        let message = "removed a host from the fleet";
+        self.events.note(Event::new("node.removed", by, format!("node/{host}"), message)).await;
         Ok(Response::new(()))
     }
 }

@@ -1,8 +1,9 @@
+use std::fmt::Debug;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use refit_backend::Revision;
-use refit_migrations::{Found, ResourceStore};
+use refit_backend::{Revision, SharedBackend};
+use refit_migrations::{Found, Listed, ResourceStore, ServiceError};
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_server::ResourceService;
 use refit_types::{Channel, Kind, Resource};
@@ -10,27 +11,136 @@ use tonic::{Request, Response, Status};
 
 use super::{paging, service_status};
 use crate::access::caller;
+use crate::events::{Change, Events};
+use crate::release::{autoupdate_versions, maintenance_configs};
 
 /// The cluster's resources, as documents.
 #[derive(Clone)]
 pub(crate) struct Resources {
-    pub(crate) channels: Arc<dyn ResourceStore<Channel>>,
+    channels: Arc<dyn Documents>,
+    maintenance_configs: Arc<dyn Documents>,
+    autoupdate_versions: Arc<dyn Documents>,
 }
 
 /// How a document is to be stored.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Mode {
     Create,
     Update,
     Upsert,
 }
 
+/// How a document is to be stored, and from what.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    mode: Mode,
+    /// The revision that it was edited from.
+    expected: Option<Revision>,
+    allow_major_downgrade: bool,
+}
+
+/// The resources of one kind, without its type.
+#[tonic::async_trait]
+trait Documents: Send + Sync {
+    async fn get(&self, name: &str) -> Result<Option<Found<Resource>>, ServiceError>;
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<Resource>, ServiceError>;
+
+    async fn write(&self, by: &str, resource: &Resource, how: How) -> Result<Revision, ServiceError>;
+
+    async fn delete(
+        &self,
+        by: &str,
+        kind: Kind,
+        name: &str,
+        expected: Option<Revision>,
+    ) -> Result<Revision, ServiceError>;
+}
+
+struct Typed<T> {
+    store: Arc<dyn ResourceStore<T>>,
+    events: Arc<Events>,
+}
+
+fn untyped<T: Into<Resource>>(found: Found<T>) -> Found<Resource> {
+    Found { value: found.value.into(), revision: found.revision }
+}
+
+#[tonic::async_trait]
+impl<T> Documents for Typed<T>
+where
+    T: Into<Resource> + TryFrom<Resource, Error = Kind> + Clone + Debug + Send + Sync,
+{
+    async fn get(&self, name: &str) -> Result<Option<Found<Resource>>, ServiceError> {
+        Ok(self.store.get(name).await?.map(untyped))
+    }
+
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<Resource>, ServiceError> {
+        let Listed { items, next } = self.store.list(after, limit).await?;
+        Ok(Listed { items: items.into_iter().map(untyped).collect(), next })
+    }
+
+    async fn write(&self, by: &str, resource: &Resource, how: How) -> Result<Revision, ServiceError> {
+        let (kind, name) = (resource.kind(), resource.name());
+        let value = T::try_from(resource.clone()).map_err(|kind| ServiceError::Garbled {
+            key: name.to_owned(),
+            reason: format!("a {kind} is stored elsewhere"),
+        })?;
+        let change = match how.mode {
+            Mode::Create => Change::Create(&value),
+            Mode::Update => Change::Update(&value, how.expected),
+            Mode::Upsert => Change::Upsert(&value, how.expected),
+        };
+        let may = |present: Option<&T>| match present {
+            Some(present) if !how.allow_major_downgrade => {
+                refuse_major_downgrade(&present.clone().into(), resource)
+            }
+            _ => Ok(()),
+        };
+        self.events.recorded(by, &*self.store, (kind, name), as_resource, change, may).await
+    }
+
+    async fn delete(
+        &self,
+        by: &str,
+        kind: Kind,
+        name: &str,
+        expected: Option<Revision>,
+    ) -> Result<Revision, ServiceError> {
+        let change = Change::Delete(expected);
+        self.events.recorded(by, &*self.store, (kind, name), as_resource, change, |_| Ok(())).await
+    }
+}
+
 impl Resources {
+    pub(crate) fn new(
+        backend: &SharedBackend,
+        channels: Arc<dyn ResourceStore<Channel>>,
+        events: Arc<Events>,
+    ) -> Self {
+        let (configs, versions) = (maintenance_configs(backend), autoupdate_versions(backend));
+        Self {
+            channels: Arc::new(Typed { store: channels, events: events.clone() }),
+            maintenance_configs: Arc::new(Typed { store: configs, events: events.clone() }),
+            autoupdate_versions: Arc::new(Typed { store: versions, events }),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> &dyn Documents {
+        match kind {
+            Kind::Channel => &*self.channels,
+            Kind::ClusterMaintenanceConfig => &*self.maintenance_configs,
+            Kind::AutoupdateVersion => &*self.autoupdate_versions,
+        }
+    }
+
     async fn store(
         &self,
+        by: &str,
         kind: Kind,
         document: Option<wire::Resource>,
         mode: Mode,
+        allow_major_downgrade: bool,
     ) -> Result<Response<wire::Resource>, Status> {
         let text = document.unwrap_or_default().json;
         let value = serde_json::from_str(&text)
@@ -42,14 +152,10 @@ impl Resources {
             return Err(Status::invalid_argument(format!("kind: expected {kind}, found {found}")));
         }
         let expected = revision.as_deref().map(parse_revision).transpose()?;
-        let Resource::Channel(channel) = &resource;
-        let name = channel.name.as_str();
-        let stored = match mode {
-            Mode::Create => self.channels.create(name, channel).await,
-            Mode::Update => self.channels.update(name, channel, expected).await,
-            Mode::Upsert => self.channels.upsert(name, channel).await,
-        };
-        Ok(Response::new(encode(&resource, stored.map_err(service_status)?)?))
+        let how = How { mode, expected, allow_major_downgrade };
+        let revision = self.of(kind).write(by, &resource, how).await;
+        let revision = revision.map_err(|error| named_status(kind, resource.name(), error))?;
+        Ok(Response::new(encode(&resource, revision)?))
     }
 }
 
@@ -60,10 +166,9 @@ impl ResourceService for Resources {
         request: Request<wire::GetResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
         let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        let name = &request.get_ref().name;
-        let Kind::Channel = kind;
-        let found = self.channels.get(checked(name)?).await.map_err(service_status)?;
-        let found = found.ok_or_else(|| Status::not_found(format!("there is no {kind} {name:?}")))?;
+        let name = checked(kind, &request.get_ref().name)?;
+        let found = self.of(kind).get(name).await.map_err(|error| named_status(kind, name, error))?;
+        let found = found.ok_or_else(|| absent(kind, name))?;
         Ok(Response::new(document(found)?))
     }
 
@@ -71,12 +176,12 @@ impl ResourceService for Resources {
         &self,
         request: Request<wire::ListResourcesRequest>,
     ) -> Result<Response<wire::ListResourcesResponse>, Status> {
-        let Kind::Channel = allowed_kind(&request, &request.get_ref().kind)?;
+        let kind = allowed_kind(&request, &request.get_ref().kind)?;
         let request = request.into_inner();
         let after = paging::name_in(&request.page_token)?;
-        let after = after.as_deref().map(checked).transpose()?;
-        let page =
-            self.channels.list(after, paging::size(request.page_size)?).await.map_err(service_status)?;
+        let after = after.as_deref().map(|name| checked(kind, name)).transpose()?;
+        let page = self.of(kind).list(after, paging::size(request.page_size)?).await;
+        let page = page.map_err(service_status)?;
         Ok(Response::new(wire::ListResourcesResponse {
             resources: page.items.into_iter().map(document).collect::<Result<_, _>>()?,
             next_page_token: page.next.as_deref().map(paging::token_after).unwrap_or_default(),
@@ -88,7 +193,9 @@ impl ResourceService for Resources {
         request: Request<wire::CreateResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
         let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        self.store(kind, request.into_inner().resource, Mode::Create).await
+        let by = caller(&request)?.name();
+        let request = request.into_inner();
+        self.store(&by, kind, request.resource, Mode::Create, request.allow_major_downgrade).await
     }
 
     async fn update_resource(
@@ -96,7 +203,9 @@ impl ResourceService for Resources {
         request: Request<wire::UpdateResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
         let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        self.store(kind, request.into_inner().resource, Mode::Update).await
+        let by = caller(&request)?.name();
+        let request = request.into_inner();
+        self.store(&by, kind, request.resource, Mode::Update, request.allow_major_downgrade).await
     }
 
     async fn upsert_resource(
@@ -104,18 +213,23 @@ impl ResourceService for Resources {
         request: Request<wire::UpsertResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
         let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        self.store(kind, request.into_inner().resource, Mode::Upsert).await
+        let by = caller(&request)?.name();
+        let request = request.into_inner();
+        self.store(&by, kind, request.resource, Mode::Upsert, request.allow_major_downgrade).await
     }
 
     async fn delete_resource(
         &self,
         request: Request<wire::DeleteResourceRequest>,
     ) -> Result<Response<()>, Status> {
-        let Kind::Channel = allowed_kind(&request, &request.get_ref().kind)?;
+        let kind = allowed_kind(&request, &request.get_ref().kind)?;
+        let by = caller(&request)?.name();
         let request = request.into_inner();
         let expected = Some(request.revision.as_str()).filter(|text| !text.is_empty());
         let expected = expected.map(parse_revision).transpose()?;
-        self.channels.delete(checked(&request.name)?, expected).await.map_err(service_status)?;
+        let name = checked(kind, &request.name)?;
+        let deleted = self.of(kind).delete(&by, kind, name, expected).await;
+        deleted.map_err(|error| named_status(kind, name, error))?;
         Ok(Response::new(()))
     }
 }
@@ -127,11 +241,44 @@ fn allowed_kind<T>(request: &Request<T>, kind: &str) -> Result<Kind, Status> {
     Ok(kind)
 }
 
-fn checked(name: &str) -> Result<&str, Status> {
-    match refit_types::ChannelName::from_str(name) {
-        Ok(_) => Ok(name),
-        Err(error) => Err(Status::invalid_argument(error.to_string())),
+fn checked(kind: Kind, name: &str) -> Result<&str, Status> {
+    kind.named(name).map_err(Status::invalid_argument)
+}
+
+fn absent(kind: Kind, name: &str) -> Status {
+    Status::not_found(match kind.singleton() {
+        Some(_) => format!("there is no {kind}"),
+        None => format!("there is no {kind} {name:?}"),
+    })
+}
+
+/// Says of what kind the thing is that is not there, or is there already.
+fn named_status(kind: Kind, name: &str, error: ServiceError) -> Status {
+    match error {
+        ServiceError::NotFound { .. } => absent(kind, name),
+        ServiceError::AlreadyExists { .. } => Status::already_exists(format!("{kind} {error}")),
+        ServiceError::Conflict { .. } => Status::aborted(format!("{kind} {error}")),
+        other => service_status(other),
     }
+}
+
+fn refuse_major_downgrade(present: &Resource, wanted: &Resource) -> Result<(), ServiceError> {
+    let (Resource::AutoupdateVersion(present), Resource::AutoupdateVersion(wanted)) = (present, wanted)
+    else {
+        return Ok(());
+    };
+    let (present, wanted) = (&present.agent_version, &wanted.agent_version);
+    match wanted.major() < present.major() {
+        true => Err(ServiceError::Refused(format!(
+            "spec.agent_version: {wanted} is of a lower major version than the present {present}; agents may not be \
+             able to read what newer ones stored; repeat with --allow-major-downgrade if that is meant"
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn as_resource<T: Clone + Into<Resource>>(value: &T) -> Resource {
+    value.clone().into()
 }
 
 fn parse_revision(text: &str) -> Result<Revision, Status> {
@@ -139,8 +286,8 @@ fn parse_revision(text: &str) -> Result<Revision, Status> {
     revision.map_err(|_| Status::invalid_argument(format!("metadata.revision: {text:?} is not a revision")))
 }
 
-fn document(found: Found<Channel>) -> Result<wire::Resource, Status> {
-    encode(&Resource::Channel(found.value), found.revision)
+fn document(found: Found<Resource>) -> Result<wire::Resource, Status> {
+    encode(&found.value, found.revision)
 }
 
 fn encode(resource: &Resource, revision: Revision) -> Result<wire::Resource, Status> {

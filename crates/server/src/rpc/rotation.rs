@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use super::{rotation_status, store_status, timestamp};
 use crate::access::caller;
 use crate::authorities::{Authorities, Current};
+use crate::events::{Event, Events};
 use crate::fleet::Fleet;
 use crate::rotation::{Laggard, laggards};
 
@@ -20,6 +21,7 @@ pub(crate) struct Rotations {
     pub(crate) backend: SharedBackend,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) authorities: Arc<Authorities>,
+    pub(crate) events: Arc<Events>,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -72,6 +74,10 @@ impl Rotations {
         }
         self.authorities.advance(&current, to, mode, (self.now)()).await.map_err(rotation_status)?;
         tracing::info!(target: "audit", by, phase = %to, force, lagging = lagging.len(), "moved the rotation of the authorities");
+        let left = lagging.len();
+        let without = if force && left > 0 { format!(", without {left} that lag") } else { String::new() };
+        let message = format!("moved the rotation of the authorities from {from} to {to}{without}");
+        self.events.note(Event::new("rotation.phase", by, "authorities", message)).await;
         Ok(())
     }
 

@@ -28,7 +28,9 @@ async fn a_request_that_is_too_large_is_refused_and_the_connection_stays_good() 
     let channel = connect(&cluster.server, Some(&admin)).await;
     let large = |bytes: usize| {
         let resource = Some(Resource { json: " ".repeat(bytes) });
-        Bytes::from(UpsertResourceRequest { kind: "channel".into(), resource }.encode_to_vec())
+        Bytes::from(
+            UpsertResourceRequest { kind: "channel".into(), resource, ..Default::default() }.encode_to_vec(),
+        )
     };
     let upsert = "/refit.resources.v1.ResourceService/UpsertResource";
     let fits = call(&channel, upsert, large(1024 * 1024 - 100)).await.unwrap_err();

@@ -105,6 +105,17 @@ pub async fn call(channel: &Channel, method: &str, request: Bytes) -> Result<Byt
     tokio::time::timeout(ANSWERS_WITHIN, ask).await.expect("an answer in time")
 }
 
+/// Opens a stream with any bytes: whether it opens is the answer, for nothing need ever come.
+pub async fn open(channel: &Channel, method: &str, request: Bytes) -> Result<(), Status> {
+    let ask = async {
+        let mut grpc = Grpc::new(channel.clone());
+        grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+        let path = PathAndQuery::try_from(method).unwrap();
+        grpc.server_streaming(Request::new(request), path, Raw).await.map(drop)
+    };
+    tokio::time::timeout(ANSWERS_WITHIN, ask).await.expect("an answer in time")
+}
+
 /// Messages as the bytes that they are.
 struct Raw;
 

@@ -1,0 +1,22 @@
+//! Rollouts as operators, updaters and agents see them, by servers that share a store.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod cluster;
+
+#[path = "rollout/agreement.rs"]
+mod agreement;
+#[path = "rollout/economy.rs"]
+mod economy;
+#[path = "rollout/hints.rs"]
+mod hints;
+#[path = "rollout/history.rs"]
+mod history;
+#[path = "rollout/operators.rs"]
+mod operators;
+#[path = "rollout/outage.rs"]
+mod outage;
+#[path = "rollout/restart.rs"]
+mod restart;
+#[path = "rollout/world.rs"]
+mod world;
