@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use refit_agent::{EXIT_UNREACHABLE, End, Settings, Token, ask, run as run_agent};
-use refit_types::{DataDir, Edition, Labels, Version};
+use refit_types::{DataDir, Labels, Version};
 
 use crate::data_dir::default_data_dir;
 use crate::exit::Failure;
@@ -105,7 +105,7 @@ impl Start {
         crate::server::log_to_stderr()?;
         let version: Version = env!("CARGO_PKG_VERSION").parse().map_err(Failure::failed)?;
         let end = crate::block_on(async {
-            run_agent(config, version, Edition::Oss).await.map_err(Failure::failed)
+            run_agent(config, version, crate::EDITION).await.map_err(Failure::failed)
         })?;
         match end {
             End::Asked => Ok(()),

@@ -12,9 +12,17 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use refit_types::Edition;
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
+
+/// Answers are many small allocations on two threads and more, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Which build this is, of the agent and of the server alike.
+pub(crate) const EDITION: Edition = Edition::Oss;
 
 /// Keeps a fleet of agents on the version that its operator chose.
 #[derive(Debug, Parser)]

@@ -19,7 +19,7 @@ use crate::output;
     refit server --backend etcd://10.0.0.1:2379,10.0.0.2:2379/refit"
 )]
 pub(crate) struct Args {
-    /// A YAML file with these settings (keys: data_dir, listen, diag_listen, backend, cluster_name, public_names, static_tokens)
+    /// A YAML file with these settings (keys: data_dir, listen, diag_listen, backend, cluster_name, public_names, static_tokens, find_requests_per_second)
     #[arg(long, value_name = "FILE", env = "REFIT_CONFIG")]
     config: Option<PathBuf>,
     /// Where everything of this server is kept [default: /var/lib/refit, or ~/.local/share/refit for a user]
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Further names and addresses of this server, for its certificate
     #[arg(long, value_name = "NAME,…", env = "REFIT_PUBLIC_NAMES", value_delimiter = ',')]
     public_names: Option<Vec<String>>,
+    /// How often one address (of IPv6: one /64) may ask `find`, in bursts of 20 times as many; 0 sets no limit [default: 100]
+    #[arg(long, value_name = "N", env = "REFIT_FIND_REQUESTS_PER_SECOND")]
+    find_requests_per_second: Option<u32>,
 }
 
 impl Args {
@@ -54,6 +57,7 @@ impl Args {
             cluster_name: self.cluster_name,
             public_names: self.public_names,
             static_tokens: None,
+            find_requests_per_second: self.find_requests_per_second,
         };
         nearer.over(file.unwrap_or_default()).check(&default_data_dir()).map_err(Failure::usage)
     }
@@ -69,7 +73,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         let data_dir = config.data_dir.clone();
         // A store that does not answer is waited for, and whoever starts the server may not want to.
         let started = tokio::select! {
-            started = Server::start(config, Release::current()) => started,
+            started = Server::start(config, Release { edition: crate::EDITION, ..Release::current() }) => started,
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         };

@@ -1,7 +1,10 @@
 //! `refitctl`: what an operator asks of a cluster, and how the answers look.
 
 mod auth;
+mod autoupdate;
 mod connect;
+mod edit;
+mod events;
 mod migrations;
 mod nodes;
 mod resources;
@@ -57,8 +60,18 @@ enum Command {
     Get(resources::Get),
     /// Create resources from a file of YAML or JSON documents
     Create(resources::Create),
+    /// Change a resource in an editor
+    Edit(edit::Edit),
     /// Delete a resource
     Rm(resources::Rm),
+    /// Bring the fleet to a version, in groups and windows
+    #[command(
+        after_help = "Examples:\n  refitctl autoupdate update --set-agent-version=15.1.1\n  refitctl autoupdate status"
+    )]
+    Autoupdate {
+        #[command(subcommand)]
+        command: autoupdate::Command,
+    },
     /// Say who may speak to the cluster
     #[command(after_help = "Example:\n  refitctl auth sign --user alice --roles viewer --out alice.json")]
     Auth {
@@ -76,6 +89,12 @@ enum Command {
     Tokens {
         #[command(subcommand)]
         command: tokens::Command,
+    },
+    /// Show what was done to the cluster
+    #[command(after_help = "Example:\n  refitctl events ls --since 1h")]
+    Events {
+        #[command(subcommand)]
+        command: events::Command,
     },
     /// Show and apply changes of the shape of stored data
     #[command(after_help = "Examples:\n  refitctl migrations ls\n  refitctl migrations apply")]
@@ -98,10 +117,13 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             Command::Status => status::run(&global).await,
             Command::Get(get) => get.run(&global).await,
             Command::Create(create) => create.run(&global).await,
+            Command::Edit(edit) => edit.run(&global).await,
             Command::Rm(rm) => rm.run(&global).await,
+            Command::Autoupdate { command } => command.run(&global).await,
             Command::Auth { command } => command.run(&global, invocation).await,
             Command::Nodes { command } => command.run(&global).await,
             Command::Tokens { command } => command.run(&global).await,
+            Command::Events { command } => command.run(&global).await,
             Command::Migrations { command } => command.run(&global).await,
             Command::Completions { shell } => output::completions(shell, Program::command()),
         }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
-use refit_types::{Kind, Resource};
+use refit_types::{ClusterMaintenanceConfig, Kind, Resource};
 use serde_json::Value;
 use tonic::Code;
 
@@ -12,14 +12,16 @@ use super::Global;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 
+pub(super) type Client = ResourceServiceClient<tonic::transport::Channel>;
+
 /// Larger files are no resources.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
+pub(super) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A kind of resource, or one resource: `channels`, `channel/stable/cloud`.
 #[derive(Debug, Clone)]
-struct Reference {
-    kind: Kind,
-    name: Option<String>,
+pub(super) struct Reference {
+    pub(super) kind: Kind,
+    pub(super) name: Option<String>,
 }
 
 impl FromStr for Reference {
@@ -41,30 +43,38 @@ impl FromStr for Reference {
 /// Shows all resources of a kind, or one.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  refitctl get channels\n  refitctl get channel/stable/cloud --format yaml"
+    after_help = "Examples:\n  refitctl get channels\n  refitctl get channel/stable/cloud --format yaml\n  \
+    refitctl get cluster_maintenance_config --defaults"
 )]
 pub(crate) struct Get {
     /// What to show: KIND or KIND/NAME
     #[arg(value_name = "KIND[/NAME]")]
     what: Reference,
+    /// Show also the fields that are at their default
+    #[arg(long)]
+    defaults: bool,
 }
 
 impl Get {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let mut client = ResourceServiceClient::new(global.target.connect().await?);
-        let kind = self.what.kind.to_string();
-        if let Some(name) = self.what.name {
-            let request = wire::GetResourceRequest { kind, name };
-            let found = document(&client.get_resource(request).await?.into_inner())?;
-            return output::show(global.format, &found, || text(std::slice::from_ref(&found)));
+        let kind = self.what.kind;
+        if let Some(name) = self.what.name.or(kind.singleton().map(Into::into)) {
+            let Some(found) = fetch(&mut client, kind, &name).await? else {
+                return show_absent(global.format, kind, &name);
+            };
+            let found = if self.defaults { with_defaults(found)? } else { found };
+            return output::show(global.format, &found, || text(kind, std::slice::from_ref(&found)));
         }
+        let kind = kind.to_string();
         let mut all = Vec::new();
         let mut page_token = String::new();
         loop {
             let request = wire::ListResourcesRequest { kind: kind.clone(), page_size: 0, page_token };
             let page = client.list_resources(request).await?.into_inner();
             for resource in &page.resources {
-                all.push(document(resource)?);
+                let found = document(resource)?;
+                all.push(if self.defaults { with_defaults(found)? } else { found });
             }
             if page.next_page_token.is_empty() {
                 break;
@@ -75,8 +85,44 @@ impl Get {
             let documents = all.iter().map(output::yaml).collect::<Result<Vec<_>, _>>()?;
             return output::print(&documents.join("---\n"));
         }
-        output::show(global.format, &all, || text(&all))
+        output::show(global.format, &all, || text(self.what.kind, &all))
     }
+}
+
+/// The document of that name, unless there is none.
+pub(super) async fn fetch(client: &mut Client, kind: Kind, name: &str) -> Result<Option<Value>, Failure> {
+    let request = wire::GetResourceRequest { kind: kind.to_string(), name: name.to_owned() };
+    match client.get_resource(request).await {
+        Ok(found) => document(&found.into_inner()).map(Some),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// What holds while nothing is stored, if that is anything.
+fn show_absent(format: Format, kind: Kind, name: &str) -> Result<(), Failure> {
+    match (kind, kind.singleton()) {
+        (Kind::ClusterMaintenanceConfig, _) => {
+            let note = format!("No {kind} is stored; these are the defaults.");
+            let document = Resource::from(ClusterMaintenanceConfig::default()).full_document(None);
+            match format {
+                Format::Json => anstream::eprintln!("{note}"),
+                Format::Text | Format::Yaml => output::print(&format!("# {note}"))?,
+            }
+            let yaml = output::yaml(&document)?;
+            output::show(format, &document, || yaml)
+        }
+        (_, Some(_)) => Err(Failure::failed(format!("there is no {kind}; `refitctl edit {kind}` makes one"))),
+        (_, None) => Err(Failure::failed(format!("there is no {kind} {name:?}"))),
+    }
+}
+
+fn with_defaults(found: Value) -> Result<Value, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::failed(format!("the server sent a document that cannot be read: {error}"))
+    };
+    let (resource, revision) = Resource::from_document(found).map_err(|faults| unreadable(&faults))?;
+    serde_json::to_value(resource.full_document(revision)).map_err(|error| unreadable(&error))
 }
 
 /// Creates the resources of a file; several documents are separated by `---`.
@@ -87,9 +133,12 @@ pub(crate) struct Create {
     /// The file, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace what exists
+    /// Replace what exists, unless it has changed since the revision that the document names
     #[arg(long, short)]
     force: bool,
+    /// Let autoupdate_version go to a lower major version
+    #[arg(long)]
+    allow_major_downgrade: bool,
 }
 
 impl Create {
@@ -101,25 +150,30 @@ impl Create {
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             let resource = Some(wire::Resource { json: document.to_string() });
-            let answer = match self.force {
-                true => client.upsert_resource(wire::UpsertResourceRequest { kind, resource }).await,
-                false => client.create_resource(wire::CreateResourceRequest { kind, resource }).await,
+            let allow_major_downgrade = self.allow_major_downgrade;
+            let answer = if self.force {
+                let request = wire::UpsertResourceRequest { kind, resource, allow_major_downgrade };
+                client.upsert_resource(request).await
+            } else {
+                let request = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
+                client.create_resource(request).await
             };
             let answer = answer.map_err(|status| match status.code() {
                 Code::AlreadyExists => {
-                    let (kind, name) = (field(&document, "kind"), name_of(&document));
-                    Failure::failed(format!("{kind} {name:?} exists already; replace it with --force"))
+                    let kind = field(&document, "kind");
+                    let what = match name_of(&document) {
+                        "" => kind.to_owned(),
+                        name => format!("{kind} {name:?}"),
+                    };
+                    Failure::failed(format!("{what} exists already; replace it with --force"))
                 }
                 _ => status.into(),
             });
             let written = self::document(&answer?.into_inner())?;
             if global.format == Format::Text {
                 let verb = if self.force { "stored" } else { "created" };
-                output::print(&format!(
-                    "{} {:?} has been {verb}.",
-                    field(&written, "kind"),
-                    name_of(&written)
-                ))?;
+                let kind: Kind = field(&written, "kind").parse().map_err(Failure::failed)?;
+                output::print(&format!("{} has been {verb}.", shown_name(kind, name_of(&written))))?;
             }
             stored.push(written);
         }
@@ -130,19 +184,28 @@ impl Create {
     }
 }
 
+/// A resource as people call it: by its kind alone, where there is only one.
+pub(super) fn shown_name(kind: Kind, name: &str) -> String {
+    match kind.singleton() {
+        Some(_) => kind.name().to_owned(),
+        None => format!("{kind} {name:?}"),
+    }
+}
+
 /// Deletes one resource.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  refitctl rm channel/stable/cloud")]
 pub(crate) struct Rm {
-    /// What to delete
+    /// What to delete; the name may be left out where there can be only one
     #[arg(value_name = "KIND/NAME")]
     what: Reference,
 }
 
 impl Rm {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
-        let Reference { kind, name: Some(name) } = self.what else {
-            return Err(Failure::usage(format!("which {}? expected KIND/NAME", self.what.kind)));
+        let kind = self.what.kind;
+        let Some(name) = self.what.name.or(kind.singleton().map(Into::into)) else {
+            return Err(Failure::usage(format!("which {kind}? expected KIND/NAME")));
         };
         let mut client = ResourceServiceClient::new(global.target.connect().await?);
         let request = wire::DeleteResourceRequest {
@@ -152,12 +215,12 @@ impl Rm {
         };
         client.delete_resource(request).await?;
         let answer = serde_json::json!({ "kind": kind.name(), "name": name });
-        output::done(global.format, &answer, format!("{kind} {name:?} has been deleted."))
+        output::done(global.format, &answer, format!("{} has been deleted.", shown_name(kind, &name)))
     }
 }
 
 /// The documents of a file, with the place of the first thing that is not YAML.
-fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
+pub(super) fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
     let shown = shown(file);
     let unreadable = |error| Failure::failed(format!("{shown} cannot be read: {error}"));
     let mut bytes = Vec::new();
@@ -173,7 +236,12 @@ fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
             "{shown} is larger than the {MAX_FILE_BYTES} bytes that are allowed"
         )));
     }
-    let text = str::from_utf8(&bytes)
+    parsed(&bytes, &shown)
+}
+
+/// The documents of a text, of which `shown` says where it is from.
+pub(super) fn parsed(bytes: &[u8], shown: &str) -> Result<Vec<Value>, Failure> {
+    let text = str::from_utf8(bytes)
         .map_err(|_| Failure::failed(format!("{shown} cannot be read: it is not text in UTF-8")))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let error = error.to_string();
@@ -191,17 +259,25 @@ fn read_documents(file: &Path) -> Result<Vec<Value>, Failure> {
     }
 }
 
+/// The resources of a file; faulty ones are refused, all of them at once.
+pub(super) fn read_resources(file: &Path) -> Result<Vec<Resource>, Failure> {
+    let documents = read_documents(file)?;
+    check(file, &documents)?;
+    let read = documents.into_iter().filter_map(|document| Resource::from_document(document).ok());
+    Ok(read.map(|(resource, _)| resource).collect())
+}
+
 fn shown(file: &Path) -> String {
     if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
 }
 
 /// Refuses faulty documents, all of them at once and before any is stored.
-fn check(file: &Path, documents: &[Value]) -> Result<(), Failure> {
+pub(super) fn check(file: &Path, documents: &[Value]) -> Result<(), Failure> {
     let mut told = Vec::new();
     for (number, document) in documents.iter().enumerate() {
         let Err(faults) = Resource::from_document(document.clone()) else { continue };
         let which = if documents.len() > 1 { format!("document {}: ", number + 1) } else { String::new() };
-        told.extend(faults.list().iter().map(|fault| format!("\n  {which}{fault}")));
+        told.extend(faults.to_string().lines().map(|fault| format!("\n  {which}{fault}")));
     }
     match told.is_empty() {
         true => Ok(()),
@@ -209,7 +285,7 @@ fn check(file: &Path, documents: &[Value]) -> Result<(), Failure> {
     }
 }
 
-fn document(resource: &wire::Resource) -> Result<Value, Failure> {
+pub(super) fn document(resource: &wire::Resource) -> Result<Value, Failure> {
     serde_json::from_str(&resource.json)
         .map_err(|error| Failure::failed(format!("the server sent a document that cannot be read: {error}")))
 }
@@ -218,25 +294,44 @@ fn field<'v>(document: &'v Value, name: &str) -> &'v str {
     document.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn name_of(document: &Value) -> &str {
+pub(super) fn name_of(document: &Value) -> &str {
     document.get("metadata").map_or("", |metadata| field(metadata, "name"))
 }
 
-fn text(documents: &[Value]) -> String {
-    if documents.is_empty() {
-        return "There is none.".into();
+fn text(kind: Kind, documents: &[Value]) -> String {
+    let part = |document: &Value, name: &str| document.get(name).cloned().unwrap_or_default();
+    let owned = |value: &Value, name: &str| field(value, name).to_owned();
+    match kind {
+        _ if documents.is_empty() => "There is none.".into(),
+        Kind::Channel => {
+            let rows = documents.iter().map(|document| {
+                let (metadata, spec) = (part(document, "metadata"), part(document, "spec"));
+                let critical = spec.get("critical").and_then(Value::as_bool).unwrap_or_default();
+                [
+                    owned(&metadata, "name"),
+                    owned(&spec, "version"),
+                    if critical { "yes" } else { "no" }.into(),
+                    owned(&metadata, "revision"),
+                    owned(&metadata, "description"),
+                ]
+            });
+            output::table(["CHANNEL", "VERSION", "CRITICAL", "REVISION", "DESCRIPTION"], rows)
+        }
+        Kind::AutoupdateVersion => {
+            let rows = documents.iter().map(|document| {
+                let (metadata, spec) = (part(document, "metadata"), part(document, "spec"));
+                [
+                    owned(&spec, "agent_version"),
+                    owned(&spec, "agent_version_schedule"),
+                    owned(&metadata, "revision"),
+                    owned(&metadata, "description"),
+                ]
+            });
+            output::table(["AGENT VERSION", "SCHEDULE", "REVISION", "DESCRIPTION"], rows)
+        }
+        Kind::ClusterMaintenanceConfig => {
+            let documents = documents.iter().filter_map(|document| output::yaml(document).ok());
+            documents.collect::<Vec<_>>().join("---\n")
+        }
     }
-    let rows = documents.iter().map(|document| {
-        let metadata = document.get("metadata").unwrap_or(&Value::Null);
-        let spec = document.get("spec").unwrap_or(&Value::Null);
-        let critical = spec.get("critical").and_then(Value::as_bool).unwrap_or_default();
-        [
-            field(metadata, "name").to_owned(),
-            field(spec, "version").to_owned(),
-            if critical { "yes" } else { "no" }.into(),
-            field(metadata, "revision").to_owned(),
-            field(metadata, "description").to_owned(),
-        ]
-    });
-    output::table(["CHANNEL", "VERSION", "CRITICAL", "REVISION", "DESCRIPTION"], rows)
 }

@@ -3,7 +3,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use refit_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_proto::cluster::v1::{self as wire, GetStatusRequest};
+use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
+use refit_proto::rollouts::v1::{self as rollouts, GetRolloutRequest};
 use serde::Serialize;
+use tonic::Code;
 
 use super::Global;
 use crate::exit::Failure;
@@ -22,6 +25,18 @@ struct Status {
     caller: Caller,
     hosts: Hosts,
     rotation_phase: String,
+    rollout: Option<Rollout>,
+}
+
+#[derive(Serialize)]
+struct Rollout {
+    enabled: bool,
+    paused: bool,
+    version: Option<String>,
+    schedule: Option<String>,
+    groups: usize,
+    succeeded: usize,
+    halted: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -55,8 +70,15 @@ struct Caller {
 }
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
-    let mut client = ClusterServiceClient::new(global.target.connect().await?);
-    let status: Status = client.get_status(GetStatusRequest {}).await?.into_inner().into();
+    let channel = global.target.connect().await?;
+    let mut client = ClusterServiceClient::new(channel.clone());
+    let mut status: Status = client.get_status(GetStatusRequest {}).await?.into_inner().into();
+    status.rollout = match RolloutServiceClient::new(channel).get_rollout(GetRolloutRequest {}).await {
+        Ok(rollout) => Some(rollout.into_inner().into()),
+        // A server from before there were rollouts.
+        Err(answer) if answer.code() == Code::Unimplemented => None,
+        Err(answer) => return Err(answer.into()),
+    };
     output::show(global.format, &status, || text(&status, Timestamp::now()))
 }
 
@@ -72,7 +94,7 @@ fn text(status: &Status, now: Timestamp) -> String {
     }
     let resources: Vec<String> = status.resources.iter().map(|(kind, count)| counted(*count, kind)).collect();
     let caller = &status.caller;
-    let facts = output::facts([
+    let mut facts = vec![
         ("Cluster", status.cluster.clone()),
         ("CA pin", status.ca_pin.clone()),
         ("CA expires", when(status.ca_expires)),
@@ -81,8 +103,11 @@ fn text(status: &Status, now: Timestamp) -> String {
         ("Migrations", stand.join(", ")),
         ("Hosts", format!("{}, {} connected", status.hosts.total, status.hosts.connected)),
         ("Resources", resources.join(", ")),
-        ("You", format!("{} ({}), until {}", caller.name, caller.roles.join(", "), when(caller.expires))),
-    ]);
+    ];
+    facts.extend(status.rollout.as_ref().map(|rollout| ("Rollout", rollout.in_words())));
+    let you = format!("{} ({}), until {}", caller.name, caller.roles.join(", "), when(caller.expires));
+    facts.push(("You", you));
+    let facts = output::facts(facts);
     let rows = status.servers.iter().map(|server| {
         let mark = if server.answering { " (answering)" } else { "" };
         let hostname = format!("{}{mark}", server.hostname);
@@ -90,6 +115,50 @@ fn text(status: &Status, now: Timestamp) -> String {
     });
     let servers = output::table(["SERVER", "ADDRESS", "VERSION", "STARTED", "ID"], rows);
     format!("{facts}\n\n{servers}")
+}
+
+impl Rollout {
+    fn in_words(&self) -> String {
+        let switch = match (self.enabled, self.paused) {
+            (false, _) => "disabled",
+            (true, true) => "paused",
+            (true, false) => "enabled",
+        };
+        let (Some(version), Some(schedule)) = (&self.version, &self.schedule) else {
+            return format!("{switch}, no version has been chosen");
+        };
+        let mut told = format!("{switch}, v{version} ({schedule})");
+        if self.groups > 0 {
+            told.push_str(&format!(
+                ", {} of {} succeeded",
+                self.succeeded,
+                counted(self.groups as u64, "group")
+            ));
+        }
+        if !self.halted.is_empty() {
+            told.push_str(&format!(
+                ", HALTED: {} (see `refitctl autoupdate status`)",
+                self.halted.join(", ")
+            ));
+        }
+        told
+    }
+}
+
+impl From<rollouts::Rollout> for Rollout {
+    fn from(rollout: rollouts::Rollout) -> Self {
+        let in_state = |state: &'static str| rollout.groups.iter().filter(move |group| group.state == state);
+        let schedule = Some(rollout.schedule.clone()).filter(|schedule| !schedule.is_empty());
+        Self {
+            enabled: rollout.enabled,
+            paused: rollout.paused_at.is_some(),
+            version: schedule.is_some().then(|| rollout.version.clone()),
+            groups: rollout.groups.len(),
+            succeeded: in_state("succeeded").count(),
+            halted: in_state("halted").map(|group| group.name.clone()).collect(),
+            schedule,
+        }
+    }
 }
 
 impl From<wire::Status> for Status {
@@ -106,6 +175,7 @@ impl From<wire::Status> for Status {
         let caller = status.caller.unwrap_or_default();
         let hosts = status.hosts.unwrap_or_default();
         Self {
+            rollout: None,
             hosts: Hosts { total: hosts.total, connected: hosts.connected },
             rotation_phase: status.rotation_phase,
             cluster: status.cluster,

@@ -1,0 +1,76 @@
+use refit_proto::resources::v1 as wire;
+use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
+use refit_types::{Kind, Resource};
+use serde_json::{Value, json};
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::exit::Failure;
+
+/// How often a change is made anew from what others have just stored.
+const TRIES: u32 = 10;
+
+/// The name of a kind of which there is one.
+pub(super) fn name_of(kind: Kind) -> &'static str {
+    kind.singleton().unwrap_or_default()
+}
+
+/// The stored document of a kind of which there is one.
+pub(super) async fn stored(
+    client: &mut ResourceServiceClient<Channel>,
+    kind: Kind,
+) -> Result<Option<Value>, Failure> {
+    let request = wire::GetResourceRequest { kind: kind.to_string(), name: name_of(kind).into() };
+    match client.get_resource(request).await {
+        Ok(found) => serde_json::from_str(&found.into_inner().json).map(Some).map_err(Failure::failed),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// Changes the document of a kind of which there is one, whatever others do to it meanwhile: the change is
+/// made anew from what they stored. Nothing of theirs is lost.
+pub(super) async fn change(
+    client: &mut ResourceServiceClient<Channel>,
+    kind: Kind,
+    allow_major_downgrade: bool,
+    change: impl Fn(&mut Value) -> Result<(), Failure>,
+) -> Result<Value, Failure> {
+    let mut last = Failure::failed("");
+    for _ in 0..TRIES {
+        let before = stored(client, kind).await?;
+        let exists = before.is_some();
+        let fresh = || json!({ "kind": kind.name(), "metadata": { "name": name_of(kind) }, "spec": {} });
+        let mut document = before.unwrap_or_else(fresh);
+        change(&mut document)?;
+        check(&document)?;
+        let (kind, resource) = (kind.to_string(), Some(wire::Resource { json: document.to_string() }));
+        let answer = match exists {
+            true => {
+                client
+                    .update_resource(wire::UpdateResourceRequest { kind, resource, allow_major_downgrade })
+                    .await
+            }
+            false => {
+                client
+                    .create_resource(wire::CreateResourceRequest { kind, resource, allow_major_downgrade })
+                    .await
+            }
+        };
+        match answer {
+            Ok(stored) => return serde_json::from_str(&stored.into_inner().json).map_err(Failure::failed),
+            Err(status) if matches!(status.code(), Code::Aborted | Code::AlreadyExists | Code::NotFound) => {
+                last = status.into();
+            }
+            Err(status) => return Err(status.into()),
+        }
+    }
+    Err(last)
+}
+
+/// Refuses what the server would refuse, with every fault at once.
+fn check(document: &Value) -> Result<(), Failure> {
+    let Err(faults) = Resource::from_document(document.clone()) else { return Ok(()) };
+    let told: Vec<String> = faults.list().iter().map(|fault| format!("\n  {fault}")).collect();
+    Err(Failure::failed(format!("the configuration cannot be changed so:{}", told.concat())))
+}
