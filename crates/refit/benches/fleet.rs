@@ -124,6 +124,7 @@ fn record_size() -> Outcome<f64> {
             updater: None,
             session: Session { id: Uuid::from_u128(n), started_at: Timestamp::now() },
             rotation: RotationMark::default(),
+            hint_acknowledged: 0,
         });
         cache.insert(host, Arc::new(instance));
     }

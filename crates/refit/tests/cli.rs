@@ -6,10 +6,16 @@ mod host;
 
 #[path = "cli/documents.rs"]
 mod documents;
+#[path = "cli/edit.rs"]
+mod edit;
+#[path = "cli/events.rs"]
+mod events;
 #[path = "cli/help.rs"]
 mod help;
 #[path = "cli/identities.rs"]
 mod identities;
+#[path = "cli/planning.rs"]
+mod planning;
 #[path = "cli/resources.rs"]
 mod resources;
 #[path = "cli/secrets.rs"]

@@ -30,7 +30,7 @@ fn every_command_helps_with_an_example() {
     let host = Host::new();
     let refit = walk(&|arguments| host.refit(arguments), &[]);
     let refitctl = walk(&|arguments| host.refitctl(arguments), &[]);
-    assert!(refitctl >= 9, "the walk found only {refitctl} commands");
+    assert!(refitctl >= 10, "the walk found only {refitctl} commands");
     assert_eq!(refit, refitctl + 6, "refit has server, completions, itself and three for the agent besides");
 }
 

@@ -32,9 +32,9 @@ fn an_identity_works_from_anywhere_and_only_for_its_roles() {
     assert_eq!(status["caller"]["roles"], serde_json::json!(["viewer"]));
     ctl(&["get", "channels"]).good();
     let denied = ctl(&["rm", "channel/x"]).bad(1);
-    assert!(denied.contains(r#""vera" with the roles viewer may not DeleteResource"#), "{denied}");
+    assert!(denied.contains(r#""vera" with the roles viewer may not delete resource"#), "{denied}");
     let denied = ctl(&["auth", "sign", "--user", "x", "--roles", "admin", "--out", "x.json"]).bad(1);
-    assert!(denied.contains("may not SignUser"), "{denied}");
+    assert!(denied.contains("may not sign user"), "{denied}");
     assert!(!elsewhere.path("x.json").exists());
 
     let mut by_variables = elsewhere.command(&elsewhere.path("refitctl"), &["status", "--format", "json"]);

@@ -1,0 +1,316 @@
+//! What `find` costs against nginx with a static file of the same size: the same certificate type, the same
+//! two workers on the same two cores, TLS 1.3, keep-alive, and the same line of wrk for both.
+//!
+//! `cargo bench -p refit --bench find`; with `REFIT_BENCH_STRICT=1` a missed bound is a failure.
+
+use std::error::Error;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use refit_backend::{Backend, Key, SqliteBackend, Transaction};
+use refit_testbed::{Process, Signal};
+use refit_types::{AgentRole, HostId, Instance};
+use uuid::Uuid;
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const HOSTS: usize = 100_000;
+/// As many as fit into one transaction of any store.
+const BATCH: usize = 100;
+/// For server, nginx and wrk alike.
+const CORES: &str = "0,1";
+const CONNECTIONS: &str = "64";
+/// Of each side in turn; the medians count.
+const ROUNDS: usize = 5;
+const WARM_UP: &str = "2s";
+const ROUND: &str = "5s";
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// At least so much of nginx's requests a second, and at most so much of its processor time and its p99.
+const LEAST_RATE: f64 = 0.8;
+const MOST_CPU: f64 = 1.5;
+const MOST_P99: f64 = 1.5;
+
+/// Asks for known hosts at random, and tells what came of it in numbers.
+const SCRIPT: &str = r#"
+local requests = {}
+function init(args)
+  local tag = os.getenv("TAG")
+  if tag and tag ~= "" then wrk.headers["If-None-Match"] = tag end
+  for host in io.lines(os.getenv("HOSTS")) do
+    requests[#requests + 1] = wrk.format("GET", "/v1/webapi/find?host=" .. host)
+  end
+  math.randomseed(os.time())
+end
+function request() return requests[math.random(#requests)] end
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration,
+    latency:percentile(99), e.connect + e.read + e.write + e.status + e.timeout))
+end
+"#;
+
+/// One of the two that are compared.
+struct Side {
+    process: Process,
+    port: u16,
+    tag: String,
+}
+
+impl Side {
+    fn new(process: Process, port: u16) -> Outcome<Self> {
+        let end = Instant::now() + STARTS_WITHIN;
+        loop {
+            match fetch(port, &[]) {
+                Ok(text) => {
+                    let tag = text.lines().find_map(|line| {
+                        line.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("etag"))
+                    });
+                    let tag = tag.ok_or("an answer without an ETag")?.1.trim().to_owned();
+                    return Ok(Self { process, port, tag });
+                }
+                Err(error) if Instant::now() > end => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Clock ticks of processor time that it and its children have used.
+    fn ticks(&self) -> Outcome<u64> {
+        let own = self.process.pid();
+        let mut ticks = 0;
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+            // The name of the program, in parentheses, may hold spaces.
+            let fields: Vec<&str> =
+                stat.rsplit_once(')').ok_or("no name in stat")?.1.split_whitespace().collect();
+            if pid == own || fields[1].parse() == Ok(own) {
+                ticks += fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+            }
+        }
+        Ok(ticks)
+    }
+
+    fn measure(&self, folder: &Path, tag: &str, long: &str) -> Outcome<Figures> {
+        let before = self.ticks()?;
+        let output = Command::new("taskset")
+            .args(["-c", CORES, "wrk", "-t2", "-c", CONNECTIONS, "-d", long, "-s"])
+            .arg(folder.join("find.lua"))
+            .arg(format!("https://localhost:{}", self.port))
+            .env("HOSTS", folder.join("hosts.txt"))
+            .env("TAG", tag)
+            .output()?;
+        let ticks = self.ticks()? - before;
+        let text = String::from_utf8(output.stdout)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
+        let numbers: Vec<f64> =
+            line.ok_or_else(|| text.clone())?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [requests, micros, p99, errors] = numbers[..] else { return Err(text.into()) };
+        if errors > 0.0 || requests == 0.0 {
+            return Err(format!("{errors} of {requests} requests failed:\n{text}").into());
+        }
+        Ok(Figures { rate: requests / micros * 1e6, cpu: ticks as f64 * 1e4 / requests, p99 })
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // nginx ends its workers if it is asked to end, not if it is killed.
+        self.process.signal(Signal::TERM);
+        let end = Instant::now() + STARTS_WITHIN;
+        while !self.process.has_ended() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Requests a second, and microseconds: of the server's processors for each request, and until 99 of 100
+/// were answered.
+#[derive(Clone, Copy)]
+struct Figures {
+    rate: f64,
+    cpu: f64,
+    p99: f64,
+}
+
+impl Figures {
+    fn medians(of: &[Self]) -> Self {
+        let median = |value: fn(&Self) -> f64| {
+            let mut values: Vec<f64> = of.iter().map(value).collect();
+            values.sort_unstable_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        Self { rate: median(|one| one.rate), cpu: median(|one| one.cpu), p99: median(|one| one.p99) }
+    }
+}
+
+/// Head and body of what a side answers.
+fn fetch(port: u16, with: &[&str]) -> Outcome<String> {
+    let output = Command::new("curl")
+        .args(["-sk", "--fail", "--http1.1"])
+        .args(if with.is_empty() { &["-D", "-", "-o", "/dev/null"] } else { with })
+        .arg(format!("https://localhost:{port}/v1/webapi/find"))
+        .output()?;
+    if output.status.success() { Ok(String::from_utf8(output.stdout)?) } else { Err("no answer yet".into()) }
+}
+
+fn free_port() -> Outcome<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Puts the records of a fleet where a server will find them.
+async fn store_hosts(data_dir: &Path) -> Outcome<Vec<HostId>> {
+    let path = data_dir.join("backend/sqlite.db");
+    std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+    let backend = SqliteBackend::open(&path)?;
+    let (prefix, now) = (Key::new("/instances/v1/default")?, Timestamp::now());
+    let hosts: Vec<HostId> = (0..HOSTS).map(|_| HostId::new(Uuid::new_v4())).collect();
+    for batch in hosts.chunks(BATCH) {
+        let mut transaction = Transaction::new();
+        for host in batch {
+            let instance = Instance::joined(*host, "web", vec![AgentRole::Node], now);
+            transaction = transaction.put(&prefix.child(host)?, serde_json::to_vec(&instance)?);
+        }
+        backend.transact(transaction).await?;
+    }
+    Ok(hosts)
+}
+
+fn start_refit(folder: &Path, data_dir: &Path) -> Outcome<Side> {
+    let port = free_port()?;
+    let refit = env!("CARGO_BIN_EXE_refit");
+    let data = data_dir.display().to_string();
+    let listen = format!("127.0.0.1:{port}");
+    let arguments = [
+        "-c",
+        CORES,
+        refit,
+        "server",
+        "--listen",
+        &listen,
+        "--diag-listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        &data,
+        "--find-requests-per-second",
+        "0",
+    ];
+    let process = Process::start("taskset", &arguments.map(str::to_owned), &folder.join("refit.log"));
+    let side = Side::new(process, port)?;
+    let end = Instant::now() + STARTS_WITHIN;
+    loop {
+        let status = Command::new(refit).args(["ctl", "status", "--data-dir", &data]).output()?;
+        if String::from_utf8_lossy(&status.stdout).contains(&format!("{HOSTS}, 0 connected")) {
+            return Ok(side);
+        }
+        if Instant::now() > end {
+            return Err(
+                format!("the fleet was not loaded: {}", String::from_utf8_lossy(&status.stdout)).into()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn start_nginx(folder: &Path, body: &str) -> Outcome<Side> {
+    let port = free_port()?;
+    let at = |name: &str| folder.join(name).display().to_string();
+    std::fs::create_dir_all(folder.join("www/v1/webapi"))?;
+    std::fs::write(folder.join("www/v1/webapi/find"), body)?;
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-keyout", &at("key.pem"), "-out", &at("cert.pem")])
+        .output()?;
+    if !made.status.success() {
+        return Err(String::from_utf8(made.stderr)?.into());
+    }
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("{name}_temp_path {};", at(name)))
+        .join("\n");
+    // Its own defaults, but for what would only slow it down: no log of requests, and connections that last.
+    let configuration = format!(
+        "user root; worker_processes 2; daemon off; pid {}; error_log {};\n\
+        events {{}}\n\
+        http {{ access_log off; keepalive_requests 1000000000; default_type application/json;\n{temporary}\n\
+        server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.3;\n\
+        root {}; add_header cache-control no-cache; }} }}\n",
+        at("nginx.pid"),
+        at("nginx.log"),
+        at("cert.pem"),
+        at("key.pem"),
+        at("www")
+    );
+    let path: PathBuf = folder.join("nginx.conf");
+    std::fs::write(&path, configuration)?;
+    let arguments = ["-c", CORES, "/usr/sbin/nginx", "-c", &at("nginx.conf"), "-e", &at("nginx.log")];
+    let process = Process::start("taskset", &arguments.map(str::to_owned), &folder.join("nginx.out"));
+    Side::new(process, port)
+}
+
+#[tokio::main]
+async fn main() -> Outcome<ExitCode> {
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    let data_dir = folder.join("data");
+    let hosts = store_hosts(&data_dir).await?;
+    let lines: String = hosts.iter().map(|host| format!("{host}\n")).collect();
+    std::fs::write(folder.join("hosts.txt"), lines)?;
+    std::fs::write(folder.join("find.lua"), SCRIPT)?;
+
+    let refit = start_refit(folder, &data_dir)?;
+    let body = fetch(refit.port, &["-o", "-"])?;
+    let nginx = start_nginx(folder, &body)?;
+
+    println!(
+        "{:<44} {:>10} {:>10} {:>7}",
+        format!("find, {HOSTS} hosts, {} bytes", body.len()),
+        "Refit",
+        "nginx",
+        "ratio"
+    );
+    let mut held = true;
+    for conditional in [false, true] {
+        let sides = [&refit, &nginx];
+        let tag = |side: &Side| if conditional { side.tag.clone() } else { String::new() };
+        for side in sides {
+            side.measure(folder, &tag(side), WARM_UP)?;
+        }
+        let mut rounds = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for (side, figures) in sides.iter().zip(&mut rounds) {
+                figures.push(side.measure(folder, &tag(side), ROUND)?);
+            }
+        }
+        let [ours, theirs] = rounds.map(|figures| Figures::medians(&figures));
+        let what = if conditional { "304" } else { "200" };
+        let mut line = |name: &str, ours: f64, theirs: f64, holds: fn(f64) -> bool, bound: &str| {
+            let ratio = ours / theirs;
+            held &= holds(ratio);
+            let verdict = if holds(ratio) { "" } else { "  MISSED" };
+            println!(
+                "{:<44} {ours:>10.1} {theirs:>10.1} {ratio:>7.2}{verdict}",
+                format!("{what}: {name} ({bound})")
+            );
+        };
+        line("requests/s", ours.rate, theirs.rate, |ratio| ratio >= LEAST_RATE, ">= 0.8");
+        line("server CPU for each, µs", ours.cpu, theirs.cpu, |ratio| ratio <= MOST_CPU, "<= 1.5");
+        line("p99, µs", ours.p99, theirs.p99, |ratio| ratio <= MOST_P99, "<= 1.5");
+    }
+    let strict = std::env::var_os("REFIT_BENCH_STRICT").is_some_and(|value| value == "1");
+    Ok(if strict && !held { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
