@@ -8,7 +8,7 @@ TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk
 
-.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation lint bench
+.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout lint bench
 
 test: test-deps
 	cargo test --workspace
@@ -37,6 +37,11 @@ test-matrix: test-deps
 # Rotations and rollbacks from every phase, under fifty agents.
 test-rotation: test-deps
 	REFIT_SWEEP=full cargo test -p refit --test rotation -- --nocapture
+
+# Random clusters by the thousand, and three servers with two thousand hosts: about 20 minutes.
+test-rollout: test-deps
+	REFIT_SWEEP=full cargo test -p refit-rollout --test properties -- --nocapture
+	REFIT_SWEEP=full cargo test -p refit --test rollout -- --nocapture --test-threads=1
 
 lint:
 	cargo fmt --all --check

@@ -57,7 +57,7 @@ fn the_config_is_one_and_its_defaults_can_be_seen() {
     let stale = host.ctl_with_input(&["create", "--force", "-"], &all).bad(1);
     assert!(stale.contains("was changed by someone else meanwhile"), "{stale}");
     let gone = host.ctl(&["rm", "cluster_maintenance_config"]).good();
-    assert_eq!(gone, "cluster_maintenance_config \"cluster-maintenance-config\" has been deleted.\n");
+    assert_eq!(gone, "cluster_maintenance_config has been deleted.\n");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_resource_is_changed_in_an_editor() {
     let seen = host.path("seen");
     let script = format!("stat -c %a \"$1\" > {}; sed -i s/25%/50%/ \"$1\"", seen.display());
     let stored = edit(&host, &["cluster_maintenance_config"], &script).good();
-    assert_eq!(stored, "cluster_maintenance_config \"cluster-maintenance-config\" has been stored.\n");
+    assert_eq!(stored, "cluster_maintenance_config has been stored.\n");
     assert_eq!(std::fs::read_to_string(seen).unwrap(), "600\n");
     assert!(host.ctl(&["get", "cluster_maintenance_config"]).good().contains("50%"));
     assert_eq!(edit(&host, &["cluster_maintenance_config"], "true").good(), "Nothing was changed.\n");
@@ -98,7 +98,7 @@ fn a_resource_is_changed_in_an_editor() {
     // What is not there yet is made, and what cannot be is told.
     let made =
         edit(&host, &["autoupdate_version"], "sed -i 's/agent_version:.*/agent_version: 15.1.1/' \"$1\"");
-    assert_eq!(made.good(), "autoupdate_version \"autoupdate-version\" has been stored.\n");
+    assert_eq!(made.good(), "autoupdate_version has been stored.\n");
     assert!(edit(&host, &["channel/none"], "true").bad(1).contains("there is no channel \"none\""));
     assert!(edit(&host, &["channel"], "true").bad(2).contains("expected KIND/NAME"));
 }
