@@ -285,7 +285,8 @@ impl Parts {
         let events = self.events;
         let migrations =
             rpc::Migrations { backend: backend.clone(), runner: self.runner, events: events.clone() };
-        let resources = rpc::Resources::new(&backend, self.channels.clone(), events.clone());
+        let resources =
+            rpc::Resources::new(&backend, self.channels.clone(), events.clone(), self.rollouts.clone());
         let auth = rpc::Auth {
             backend: backend.clone(),
             authorities: authorities.clone(),

@@ -122,6 +122,13 @@ impl Rollouts {
         .await
     }
 
+    /// Takes in what an operator has just stored, and decides anew.
+    pub(crate) async fn operator_changed(&self) -> Result<()> {
+        self.look().await?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
     /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.
     async fn store(
         &self,
@@ -138,9 +145,7 @@ impl Rollouts {
                 }
             }
         }
-        self.look().await?;
-        self.changed.notify_one();
-        Ok(())
+        Ok(self.operator_changed().await?)
     }
 
     fn find_group(&self, name: &str) -> Result<Found, OperatorError> {

@@ -13,6 +13,7 @@ use super::{paging, service_status};
 use crate::access::caller;
 use crate::events::{Change, Events};
 use crate::release::{autoupdate_versions, maintenance_configs};
+use crate::rollout::Rollouts;
 
 /// The cluster's resources, as documents.
 #[derive(Clone)]
@@ -20,6 +21,7 @@ pub(crate) struct Resources {
     channels: Arc<dyn Documents>,
     maintenance_configs: Arc<dyn Documents>,
     autoupdate_versions: Arc<dyn Documents>,
+    rollouts: Arc<Rollouts>,
 }
 
 /// How a document is to be stored.
@@ -117,12 +119,14 @@ impl Resources {
         backend: &SharedBackend,
         channels: Arc<dyn ResourceStore<Channel>>,
         events: Arc<Events>,
+        rollouts: Arc<Rollouts>,
     ) -> Self {
         let (configs, versions) = (maintenance_configs(backend), autoupdate_versions(backend));
         Self {
             channels: Arc::new(Typed { store: channels, events: events.clone() }),
             maintenance_configs: Arc::new(Typed { store: configs, events: events.clone() }),
             autoupdate_versions: Arc::new(Typed { store: versions, events }),
+            rollouts,
         }
     }
 
@@ -131,6 +135,15 @@ impl Resources {
             Kind::Channel => &*self.channels,
             Kind::ClusterMaintenanceConfig => &*self.maintenance_configs,
             Kind::AutoupdateVersion => &*self.autoupdate_versions,
+        }
+    }
+
+    /// What was written of rollouts holds for whoever asks next, not only from the driver's next turn on.
+    async fn make_known(&self, kind: Kind) {
+        if kind != Kind::Channel
+            && let Err(error) = self.rollouts.operator_changed().await
+        {
+            tracing::warn!(%error, "what was written of rollouts is not known here yet");
         }
     }
 
@@ -155,6 +168,7 @@ impl Resources {
         let how = How { mode, expected, allow_major_downgrade };
         let revision = self.of(kind).write(by, &resource, how).await;
         let revision = revision.map_err(|error| named_status(kind, resource.name(), error))?;
+        self.make_known(kind).await;
         Ok(Response::new(encode(&resource, revision)?))
     }
 }
@@ -230,6 +244,7 @@ impl ResourceService for Resources {
         let name = checked(kind, &request.name)?;
         let deleted = self.of(kind).delete(&by, kind, name, expected).await;
         deleted.map_err(|error| named_status(kind, name, error))?;
+        self.make_known(kind).await;
         Ok(Response::new(()))
     }
 }

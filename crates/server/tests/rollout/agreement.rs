@@ -160,6 +160,8 @@ async fn every_host_is_told_what_is_stored() {
     let mut said = Said { version: NEW.into(), enabled: true, immediate: false, groups };
     world.configure(config(true, "100%")).await;
     world.choose(NEW, "regular").await;
+    let told = ask(&connect(&world.servers[0], None).await, "").await;
+    assert_eq!(told.version, NEW, "whoever asks next is told what was chosen");
     // Of 140 that can be heard, 14 may be in flight.
     world.until("canary", |group| group.in_flight == 14 && group.members == 140).await;
     assert_eq!(agrees(&world, &said, "at first").await, 14 + 30);
