@@ -206,7 +206,7 @@ fn start_refit(folder: &Path, data_dir: &Path) -> Outcome<Side> {
     loop {
         let status = Command::new(refit).args(["ctl", "status", "--data-dir", &data]).output()?;
         if String::from_utf8_lossy(&status.stdout).contains(&format!("{HOSTS}, 0 connected")) {
-            return Ok(side);
+            break;
         }
         if Instant::now() > end {
             return Err(
@@ -215,6 +215,20 @@ fn start_refit(folder: &Path, data_dir: &Path) -> Outcome<Side> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+    // Every host is looked up, and told by its group.
+    for change in [
+        &["--set-agent-version=15.1.1"][..],
+        &["--schedule", "regular", "--group", "all", "--add", "--set-window-hours=24"],
+    ] {
+        let made = Command::new(refit)
+            .args(["ctl", "autoupdate", "update", "--data-dir", &data])
+            .args(change)
+            .output()?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned().into());
+        }
+    }
+    Ok(side)
 }
 
 fn start_nginx(folder: &Path, body: &str) -> Outcome<Side> {

@@ -245,10 +245,13 @@ impl Cluster {
             }
         }
         let upgraded = self.arrived() as f64;
-        let marks = written["mark"] / upgraded;
+        // A host that did not make it is written three times: marked, started and ended.
+        let others = self.members.iter().sum::<usize>() as f64 - upgraded;
+        let marks = (written["mark"] - 3.0 * others) / upgraded;
         let groups = written["group"] / upgraded;
         println!(
-            "writes for each upgraded host: {:.2} ({marks:.2} of hosts, {groups:.2} of groups), and {:.2} with its heartbeat",
+            "writes for each of {upgraded} upgraded hosts: {:.2} ({marks:.2} of hosts, {groups:.2} of groups), and {:.2} \
+             with its heartbeat; {others} others, three each",
             marks + groups,
             written["arrival"] / upgraded
         );
