@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 11] = [
+const HOUSE: [(&str, &[&str]); 12] = [
     ("refit-types", &[]),
     ("refit-backend", &[]),
     ("refit-proto", &[]),
@@ -21,6 +21,7 @@ const HOUSE: [(&str, &[&str]); 11] = [
         &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-rollout", "refit-types"],
     ),
     ("refit-agent", &["refit-pki", "refit-proto", "refit-types"]),
+    ("refit-update", &["refit-types"]),
     ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-testbed", &[]),
     ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-rollout", "refit-server", "refit-types"]),

@@ -1,0 +1,121 @@
+use std::path::PathBuf;
+
+use refit_types::{Edition, Version};
+use serde::Deserialize;
+
+/// What is managed: nothing in the updater is wired to one product.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// What it is called.
+    pub name: String,
+    /// The binaries, in `bin/` of an installed version and linked under these names. The first is the agent.
+    pub binaries: Vec<String>,
+    /// The binary that updates, if it is one of them.
+    #[serde(default)]
+    pub updater: Option<String>,
+    /// How a binary is asked for its version.
+    #[serde(default = "version_arguments")]
+    pub version_arguments: Vec<String>,
+    /// The service.
+    pub unit: String,
+    /// Where archives are: `{base_url}`, `{edition}`, `{version}`, `{os}` and `{arch}` are filled in.
+    pub artifact: String,
+    /// The one directory at the top of an archive; without it, binaries are at the top.
+    #[serde(default)]
+    pub archive_root: Option<String>,
+    /// Where in the archive the unit is.
+    pub archive_unit: String,
+    /// The agent's data directory.
+    pub data_dir: PathBuf,
+    /// Its database, below that.
+    pub database: PathBuf,
+    /// Its configuration, which names the proxy.
+    pub config: PathBuf,
+    /// Where links to binaries go.
+    #[serde(default = "bin_dir")]
+    pub bin_dir: PathBuf,
+    /// Where the link to the unit goes.
+    #[serde(default = "unit_dir")]
+    pub unit_dir: PathBuf,
+    /// How it tells that it is healthy.
+    pub readiness: Readiness,
+    /// The system's package of the same agent, which is in the way.
+    #[serde(default)]
+    pub package: Option<String>,
+}
+
+/// How an agent tells that it is healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Readiness {
+    /// A socket below the data directory that answers with version, start and connection.
+    Socket(PathBuf),
+    /// An HTTP address that answers 200 when it is ready, and a file below the data directory with its process id.
+    Http {
+        /// The address.
+        url: String,
+        /// The file.
+        pid_file: PathBuf,
+    },
+}
+
+/// A profile that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the profile {path} cannot be used: {problem}", path = .path.display())]
+pub struct ProfileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    pub problem: String,
+}
+
+fn version_arguments() -> Vec<String> {
+    vec!["version".into()]
+}
+
+fn bin_dir() -> PathBuf {
+    "/usr/local/bin".into()
+}
+
+fn unit_dir() -> PathBuf {
+    "/usr/local/lib/systemd/system".into()
+}
+
+impl Profile {
+    /// Refit's own agent.
+    pub fn refit() -> Self {
+        Self {
+            name: "refit".into(),
+            binaries: ["refit", "refitctl", "refit-update"].map(Into::into).into(),
+            updater: Some("refit-update".into()),
+            version_arguments: version_arguments(),
+            unit: "refit.service".into(),
+            artifact: "{base_url}/refit-{edition}-v{version}-{os}-{arch}-bin.tar.gz".into(),
+            archive_root: Some("refit".into()),
+            archive_unit: "etc/systemd/refit.service".into(),
+            data_dir: "/var/lib/refit".into(),
+            database: "proc/sqlite.db".into(),
+            config: "/etc/refit.yaml".into(),
+            bin_dir: bin_dir(),
+            unit_dir: unit_dir(),
+            readiness: Readiness::Socket("agent.sock".into()),
+            package: Some("refit".into()),
+        }
+    }
+
+    /// The address of an archive.
+    pub fn artifact_url(&self, base_url: &str, edition: Edition, version: &Version) -> String {
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        self.artifact
+            .replace("{base_url}", base_url.trim_end_matches('/'))
+            .replace("{edition}", edition.as_str())
+            .replace("{version}", &version.to_string())
+            .replace("{os}", std::env::consts::OS)
+            .replace("{arch}", arch)
+    }
+}
