@@ -2,10 +2,16 @@
 //! works, and undoes it when it does not. It may be cut off at any moment: the old or the new version is
 //! complete with its own database, and the next start finishes or undoes.
 
+mod backup;
+mod config;
 mod disk;
+mod journal;
 mod layout;
 mod profile;
 
+pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
+pub use config::{Config, ConfigError};
 pub use disk::{Disk, FileKind, RealDisk, point_durably, write_durably};
+pub use journal::{Journal, Step};
 pub use layout::Layout;
-pub use profile::{Profile, ProfileError};
+pub use profile::{Profile, ProfileError, Readiness};

@@ -78,7 +78,7 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
