@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use refit_types::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, FileKind, parent, write_durably};
+use crate::disk::{Disk, FileKind, create_dirs_durably, parent, write_durably};
 use crate::layout::Layout;
 
 /// `backup.yaml`: what the database beside it is worth. It is written last: without it there is no backup.
@@ -101,7 +101,7 @@ pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Resul
     let folder = layout.backup(&spec.version);
     let (copy, note, aside) =
         (folder.join("sqlite.db"), folder.join("backup.yaml"), folder.join("sqlite.db.new"));
-    disk.create_dir_all(&folder, 0o700)?;
+    create_dirs_durably(disk, &folder, 0o700)?;
     remove_if_there(disk, &note)?;
     disk.sync_dir(&folder)?;
     remove_database(disk, &aside)?;

@@ -5,13 +5,21 @@
 mod backup;
 mod config;
 mod disk;
+mod health;
+mod host;
 mod journal;
 mod layout;
+mod links;
 mod profile;
+mod switch;
 
 pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
 pub use config::{Config, ConfigError};
-pub use disk::{Disk, FileKind, RealDisk, point_durably, write_durably};
+pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
+pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use profile::{Profile, ProfileError, Readiness};
+pub use switch::{
+    Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
+};

@@ -43,8 +43,8 @@ pub trait Disk: Debug + Send + Sync {
     /// Bytes that this user can still write where `path` is, or will be.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
-    /// Makes a directory and what is missing above it.
-    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Makes a directory in one that exists.
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
 
     /// Begins a file anew.
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>>;
@@ -80,6 +80,17 @@ fn aside(path: &Path) -> PathBuf {
 
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Makes a directory, and what is missing above it, so that they survive a power cut.
+pub fn create_dirs_durably(disk: &dyn Disk, path: &Path, mode: u32) -> io::Result<()> {
+    if disk.kind(path)?.is_some() {
+        return Ok(());
+    }
+    let above = parent(path);
+    create_dirs_durably(disk, above, 0o755)?;
+    disk.create_dir(path, mode)?;
+    disk.sync_dir(above)
 }
 
 /// Writes a file so that it is there whole or not at all, whenever the power goes.

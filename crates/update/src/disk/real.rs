@@ -54,8 +54,8 @@ impl Disk for RealDisk {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(mode).create(path)
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
+        DirBuilder::new().mode(mode).create(path)
     }
 
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
