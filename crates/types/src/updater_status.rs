@@ -33,9 +33,16 @@ pub struct UpdaterStatus {
     /// Why the updater does not do what the cluster wants, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// How often in a row the version of the last failure has failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failures: u32,
     /// The last attempt that was undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<UpdateFailure>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl UpdaterStatus {

@@ -21,7 +21,7 @@ pub struct Config {
     pub ca_pin: Option<String>,
     /// Where archives come from, if not from the control plane.
     pub base_url: Option<String>,
-    rest: Map<String, Value>,
+    pub(crate) rest: Map<String, Value>,
 }
 
 /// Why the configuration cannot be used.

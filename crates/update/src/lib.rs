@@ -12,6 +12,7 @@ mod layout;
 mod links;
 mod profile;
 mod switch;
+mod updater;
 
 pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
 pub use config::{Config, ConfigError};
@@ -23,3 +24,4 @@ pub use profile::{Profile, ProfileError, Readiness};
 pub use switch::{
     Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
 };
+pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};

@@ -50,7 +50,7 @@ const SCENARIOS: [Scenario; 5] = [
 
 impl Scenario {
     fn machine(&self) -> Machine {
-        let machine = Machine::new(&[]);
+        let machine = Machine::new();
         for version in self.history {
             machine.switch_to(version).unwrap();
         }

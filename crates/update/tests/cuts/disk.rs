@@ -151,10 +151,17 @@ impl MemoryDisk {
     /// Changes a file as another process would: no operation of the updater, and synced.
     pub fn write_as_other(&self, path: &Path, bytes: &[u8]) {
         let mut state = self.lock();
-        let id = state
-            .find(path)
-            .or_else(|_| state.add(path, Node::File { live: Vec::new(), durable: Vec::new() }));
-        state.nodes[id.unwrap()] = Node::File { live: bytes.to_vec(), durable: bytes.to_vec() };
+        let node = Node::File { live: bytes.to_vec(), durable: bytes.to_vec() };
+        match state.find(path) {
+            Ok(id) => state.nodes[id] = node,
+            Err(_) => {
+                let id = state.add(path, node).unwrap();
+                let (directory, name) = state.parent(path).unwrap();
+                if let Node::Directory { durable, .. } = &mut state.nodes[directory] {
+                    durable.insert(name, id);
+                }
+            }
+        }
     }
 
     pub fn make_dirs_as_other(&self, path: &Path) {

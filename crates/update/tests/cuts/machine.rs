@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
-    Agent, Answer, Circumstances, Clock, Condition, ControlPlane, Disk, HostError, IdentityFacts, Layout,
-    Parts, Profile, Service, StepFailed, Switched, active_version, database_for,
+    Agent, Answer, Clock, Condition, Config, ControlPlane, Disk, HostError, IdentityFacts, Layout, Outcome,
+    Packages, Parts, Profile, Service, UpdateError, Updater, Urgency, active_version, create_dirs_durably,
+    write_durably,
 };
 
 use crate::disk::MemoryDisk;
@@ -26,6 +27,7 @@ struct Running {
 struct State {
     running: Option<Running>,
     broken: Vec<Version>,
+    wanted: Option<Version>,
     now: i64,
 }
 
@@ -42,8 +44,8 @@ fn version(text: &str) -> Version {
 }
 
 impl Machine {
-    /// A host with these versions complete on its disk beside those that every test has.
-    pub fn new(_: &[&str]) -> Self {
+    /// A host on which nothing is installed.
+    pub fn new() -> Self {
         let profile = Profile::refit();
         let layout = Layout::new(Path::new("/"), &profile, None);
         let disk = MemoryDisk::default();
@@ -51,22 +53,32 @@ impl Machine {
             disk.make_dirs_as_other(Path::new(folder));
         }
         disk.make_dirs_as_other(layout.database().parent().unwrap());
-        for complete in ["1.0.0", "2.0.0", "3.0.0"].map(version) {
-            let folder = layout.version(&complete);
-            disk.make_dirs_as_other(&folder.join("bin"));
-            disk.make_dirs_as_other(&folder.join("etc/systemd"));
-            for binary in &profile.binaries {
-                disk.write_as_other(&folder.join("bin").join(binary), complete.to_string().as_bytes());
-            }
-            disk.write_as_other(&folder.join("etc/systemd").join(&profile.unit), b"unit");
-            disk.write_as_other(&folder.join("sha256"), b"good");
-        }
         disk.settle();
         Self { disk, layout, profile, state: Mutex::default() }
     }
 
     pub fn break_versions(&self, broken: &[&str]) {
         self.state.lock().unwrap().broken = broken.iter().map(|text| version(text)).collect();
+    }
+
+    fn unpack(&self, version: &Version) -> std::io::Result<()> {
+        let folder = self.layout.version(version);
+        if self.disk.kind(&folder)?.is_some() {
+            self.disk.remove_dir_all(&folder)?;
+        }
+        for part in ["bin", "etc/systemd"] {
+            create_dirs_durably(&self.disk, &folder.join(part), 0o755)?;
+        }
+        for binary in &self.profile.binaries {
+            write_durably(
+                &self.disk,
+                &folder.join("bin").join(binary),
+                version.to_string().as_bytes(),
+                0o755,
+            )?;
+        }
+        write_durably(&self.disk, &folder.join("etc/systemd").join(&self.profile.unit), b"unit", 0o644)?;
+        write_durably(&self.disk, &folder.join("sha256"), b"good", 0o644)
     }
 
     fn parts(&self) -> Parts<'_> {
@@ -82,23 +94,20 @@ impl Machine {
     }
 
     /// What one run of the updater does once everything is on the disk. The agent is started when it is there.
-    pub fn switch_to(&self, target: &str) -> Result<Switched, StepFailed> {
+    pub fn switch_to(&self, target: &str) -> Result<Outcome, UpdateError> {
+        self.state.lock().unwrap().wanted = Some(version(target));
         let parts = self.parts();
         parts.recover(false)?;
-        let failed = |error: std::io::Error| StepFailed { step: "read", reason: error.to_string() };
-        let from = active_version(&self.disk, &self.layout).map_err(failed)?;
-        let to = version(target);
-        if from.as_ref() == Some(&to) {
-            return Ok(Switched::Done);
-        }
-        let circumstances = Circumstances { proxy: PROXY.into(), now: Clock::now(self), trusted: Vec::new() };
-        let database = database_for(&self.disk, &self.layout, from.as_ref(), &to, &circumstances)
-            .map_err(|reason| StepFailed { step: "backup", reason: reason.to_string() })?;
-        let switched = parts.switch(from.as_ref(), &to, database, 1, PROXY)?;
+        let updater = Updater { parts, random: |_| 0, packages: self };
+        let is_enabled = Config::load(&self.disk, &self.layout.config())?.enabled;
+        let outcome = match is_enabled {
+            true => updater.update(Urgency::Due)?,
+            false => updater.enable(PROXY.into(), None, None)?,
+        };
         if self.state.lock().unwrap().running.is_none() && !self.disk.is_cut() {
             self.start_agent();
         }
-        Ok(switched)
+        Ok(outcome)
     }
 
     pub fn active(&self) -> Option<String> {
@@ -223,7 +232,7 @@ impl Clock for Machine {
 impl ControlPlane for Machine {
     fn find(&self) -> Result<Answer, HostError> {
         Ok(Answer {
-            version: version("1.0.0"),
+            version: self.state.lock().unwrap().wanted.clone().unwrap(),
             edition: Edition::Oss,
             auto_update: true,
             jitter_seconds: 0,
@@ -231,7 +240,18 @@ impl ControlPlane for Machine {
         })
     }
 
-    fn fetch(&self, _: &Answer) -> Result<(), HostError> {
+    /// As an archive would come: the version is complete last.
+    fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
+        self.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
+    }
+}
+
+impl Packages for Machine {
+    fn is_installed(&self, _: &str) -> Result<bool, HostError> {
+        Ok(false)
+    }
+
+    fn purge(&self, _: &str) -> Result<(), HostError> {
         Ok(())
     }
 }
