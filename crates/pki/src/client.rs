@@ -2,10 +2,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ClientConfig, WantsClientCert};
+use rustls::client::{ClientConfig, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, DnsName, ServerName, TrustAnchor, UnixTime};
-use rustls::{CertificateError, ConfigBuilder, DigitallySignedStruct, OtherError, SignatureScheme};
+use rustls::{
+    CertificateError, ConfigBuilder, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
 use webpki::EndEntityCert;
 
 use crate::leaf::{self, Purpose, Refusal};
@@ -26,6 +28,21 @@ pub fn client_config(identity: &Identity) -> Result<ClientConfig> {
 /// The server must send the CA's certificate behind its own, as [`crate::ServerCertificate`] does.
 pub fn pinned_client_config(pin: CaPin) -> Result<ClientConfig> {
     Ok(builder(Expected::Pin(pin))?.with_no_client_auth())
+}
+
+/// TLS for a client that may know its cluster in several ways: by authorities, by a pin, or by a certificate
+/// that the system's authorities vouch for. It shows none.
+pub fn public_client_config(pin: Option<CaPin>, authorities: &[Certificate]) -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    // An image may have none of these, and then the others count alone.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let system = match roots.is_empty() {
+        true => None,
+        false => WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok(),
+    };
+    let anchors = authorities.iter().map(leaf::anchor).collect::<Result<Vec<_>>>()?;
+    Ok(builder(Expected::Either { anchors, pin, system })?.with_no_client_auth())
 }
 
 fn builder(expected: Expected) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
@@ -88,6 +105,11 @@ fn claim(claimed: &Option<ClusterName>) -> String {
 enum Expected {
     Cluster(ClusterName, Vec<TrustAnchor<'static>>),
     Pin(CaPin),
+    Either {
+        anchors: Vec<TrustAnchor<'static>>,
+        pin: Option<CaPin>,
+        system: Option<Arc<WebPkiServerVerifier>>,
+    },
 }
 
 #[derive(Debug)]
@@ -106,6 +128,15 @@ impl ServerVerifier {
         let (anchors, whose) = match &self.expected {
             Expected::Cluster(cluster, anchors) => (anchors.clone(), format!("cluster {cluster}")),
             Expected::Pin(pin) => (vec![pinned(*pin, others)?], format!("the pin {pin}")),
+            Expected::Either { anchors, pin, .. } => {
+                let mut anchors = anchors.clone();
+                match pin.map(|pin| pinned(pin, others)) {
+                    Some(Ok(anchor)) => anchors.push(anchor),
+                    Some(Err(refused)) if anchors.is_empty() => return Err(refused),
+                    _ => {}
+                }
+                (anchors, "this host's trust".into())
+            }
         };
         leaf::check(leaf, &anchors, Purpose::Server, now).map_err(|refusal| match refusal {
             Refusal::Malformed(reason) => ServerRefused::Malformed(reason),
@@ -146,13 +177,20 @@ impl ServerCertVerifier for ServerVerifier {
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        match self.check(end_entity, intermediates, now) {
-            Ok(()) => Ok(ServerCertVerified::assertion()),
-            Err(refused) => Err(CertificateError::Other(OtherError(Arc::new(refused))).into()),
+        let checked = self.check(end_entity, intermediates, now);
+        let vouched = |system: &Arc<WebPkiServerVerifier>| {
+            system.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).is_ok()
+        };
+        match (checked, &self.expected) {
+            (Ok(()), _) => Ok(ServerCertVerified::assertion()),
+            (Err(_), Expected::Either { system: Some(system), .. }) if vouched(system) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            (Err(refused), _) => Err(CertificateError::Other(OtherError(Arc::new(refused))).into()),
         }
     }
 

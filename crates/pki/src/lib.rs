@@ -46,7 +46,7 @@ pub use agent_rotation::{Authorities, Step, StoredIdentities, next_step};
 pub use agent_state::{AgentState, Slot};
 pub use authority::Authority;
 pub use certificate::Certificate;
-pub use client::{ServerRefused, client_config, pinned_client_config};
+pub use client::{ServerRefused, client_config, pinned_client_config, public_client_config};
 pub use error::{Error, Result};
 pub use files::write_private_file;
 pub use identities::Identities;

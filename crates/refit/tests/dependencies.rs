@@ -21,7 +21,7 @@ const HOUSE: [(&str, &[&str]); 12] = [
         &["refit-backend", "refit-migrations", "refit-pki", "refit-proto", "refit-rollout", "refit-types"],
     ),
     ("refit-agent", &["refit-pki", "refit-proto", "refit-types"]),
-    ("refit-update", &["refit-types"]),
+    ("refit-update", &["refit-pki", "refit-types"]),
     ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-testbed", &[]),
     ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-rollout", "refit-server", "refit-types"]),

@@ -10,7 +10,10 @@ mod host;
 mod journal;
 mod layout;
 mod links;
+mod lock;
+mod probe;
 mod profile;
+mod service;
 mod switch;
 mod updater;
 
@@ -20,7 +23,10 @@ pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, wri
 pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
+pub use lock::{Lock, LockError};
+pub use probe::HostAgent;
 pub use profile::{Profile, ProfileError, Readiness};
+pub use service::Systemd;
 pub use switch::{
     Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
 };
