@@ -2,6 +2,7 @@
 //! and one plain, local port for health and metrics.
 
 mod access;
+mod artifacts;
 mod authorities;
 mod config;
 mod connection;

@@ -16,10 +16,11 @@ pub(crate) struct Metrics {
     registry: Registry,
     migrations: Family<MigrationLabels, Gauge>,
     requests: Family<RequestLabels, Counter>,
-    find: Family<FindLabels, Counter>,
+    find: Family<StatusLabels, Counter>,
     /// The two of these that nearly all answers are, so that counting them takes no lock.
     found: Counter,
     unchanged: Counter,
+    artifacts: Family<StatusLabels, Counter>,
     pub(crate) connections: Gauge<i64, AtomicI64>,
     rollout_writes: Family<RolloutLabels, Counter>,
     rollout_conflicts: Counter,
@@ -44,7 +45,7 @@ struct RequestLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FindLabels {
+struct StatusLabels {
     status: u16,
 }
 
@@ -62,10 +63,12 @@ impl Metrics {
         );
         let requests = Family::default();
         registry.register("requests", "gRPC calls by method and status code", requests.clone());
-        let find = Family::<FindLabels, Counter>::default();
+        let find = Family::<StatusLabels, Counter>::default();
         registry.register("find", "Answers to find by HTTP status; 429 is who asked too often", find.clone());
-        let of = |status: StatusCode| find.get_or_create(&FindLabels { status: status.as_u16() }).clone();
+        let of = |status: StatusCode| find.get_or_create(&StatusLabels { status: status.as_u16() }).clone();
         let (found, unchanged) = (of(StatusCode::OK), of(StatusCode::NOT_MODIFIED));
+        let artifacts = Family::default();
+        registry.register("artifacts", "Answers for archives by HTTP status", artifacts.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections on the TLS port", connections.clone());
         let rollout_writes = Family::default();
@@ -83,6 +86,7 @@ impl Metrics {
             find,
             found,
             unchanged,
+            artifacts,
             connections,
             rollout_writes,
             rollout_conflicts,
@@ -116,8 +120,12 @@ impl Metrics {
         match status {
             StatusCode::OK => self.found.inc(),
             StatusCode::NOT_MODIFIED => self.unchanged.inc(),
-            other => self.find.get_or_create(&FindLabels { status: other.as_u16() }).inc(),
+            other => self.find.get_or_create(&StatusLabels { status: other.as_u16() }).inc(),
         };
+    }
+
+    pub(crate) fn artifact(&self, status: StatusCode) {
+        self.artifacts.get_or_create(&StatusLabels { status: status.as_u16() }).inc();
     }
 
     /// Everything, in the text form that Prometheus reads.

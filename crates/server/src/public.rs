@@ -1,18 +1,22 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{any, get};
 use refit_migrations::ResourceStore;
 use refit_types::{Channel, ChannelName};
 
+use crate::artifacts::Artifacts;
+
 type Channels = Arc<dyn ResourceStore<Channel>>;
 
-/// What anyone may read over HTTP: the version of each channel, and whether it is critical.
-pub(crate) fn router(channels: Channels) -> Router {
+/// What anyone may read over HTTP: the version of each channel, whether it is critical, and the archives.
+pub(crate) fn router(channels: Channels, artifacts: Arc<Artifacts>) -> Router {
+    let artifact = async move |request: Request| artifacts.respond(&request.into_parts().0).await;
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/v1/artifacts/{*path}", any(artifact))
         .route("/v1/{*path}", get(channel_value))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not found\n") })
         .with_state(channels)

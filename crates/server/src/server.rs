@@ -1,5 +1,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
+use crate::artifacts::Artifacts;
 use crate::authorities::Authorities;
 use crate::config::Store;
 use crate::dispatch::Dispatch;
@@ -144,10 +146,11 @@ impl Server {
             stop: stopped.clone(),
         };
         let grpc = parts.services();
+        let artifacts = Arc::new(Artifacts::new(config.data_dir.artifacts(), metrics.clone()));
         let dispatch = Arc::new(Dispatch {
             find: Find::new(rollouts.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
-            public: public::router(channels),
+            public: public::router(channels, artifacts),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
             now,
@@ -228,7 +231,8 @@ fn prepare_data_dir(data_dir: &DataDir) -> Result<(), StartError> {
     }
     let identity = data_dir.admin_identity();
     let admin = identity.parent().unwrap_or(root);
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(admin).map_err(failed)
+    let create = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    create(admin).and_then(|()| create(&data_dir.artifacts())).map_err(failed)
 }
 
 async fn open(store: &Store) -> Result<SharedBackend, StartError> {

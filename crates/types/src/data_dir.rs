@@ -30,6 +30,11 @@ impl DataDir {
         self.0.join("admin/endpoint")
     }
 
+    /// The archives that the control plane on this host serves to updaters.
+    pub fn artifacts(&self) -> PathBuf {
+        self.0.join("artifacts")
+    }
+
     /// The agent's own store: its identities, and where it stands in a rotation.
     pub fn agent_store(&self) -> PathBuf {
         self.0.join("proc/sqlite.db")

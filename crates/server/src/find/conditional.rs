@@ -1,9 +1,9 @@
 use axum::http::HeaderMap;
 use axum::http::header::IF_NONE_MATCH;
 
-/// Whether whoever asks already has what `tag` names. Weak tags count too: `find` has no ranges, so the
-/// weak comparison is the one that applies.
-pub(super) fn none_match(asked: &HeaderMap, tag: &[u8]) -> bool {
+/// Whether whoever asks already has what `tag` names. Weak tags count too, because nothing is put together
+/// from parts here.
+pub(crate) fn none_match(asked: &HeaderMap, tag: &[u8]) -> bool {
     asked.get_all(IF_NONE_MATCH).iter().any(|list| {
         list.as_bytes().split(|byte| *byte == b',').any(|one| {
             let one = one.trim_ascii();

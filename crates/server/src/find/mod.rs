@@ -16,6 +16,7 @@ use axum::http::{Method, Response, StatusCode, Uri, request};
 use hyper::body::Bytes;
 use refit_types::{Edition, HostId};
 
+pub(crate) use crate::find::conditional::none_match;
 use crate::find::document::Form;
 use crate::limiter::{Allowance, Limiter};
 
@@ -107,7 +108,7 @@ impl Find {
         if let Ok(tag) = HeaderValue::from_bytes(&tag) {
             headers.insert(ETAG, tag);
         }
-        if conditional::none_match(asked, &tag) {
+        if none_match(asked, &tag) {
             return response(StatusCode::NOT_MODIFIED, headers, Bytes::new());
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
