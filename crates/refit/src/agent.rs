@@ -2,11 +2,12 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use refit_agent::{EXIT_UNREACHABLE, End, Settings, Token, ask, run as run_agent};
-use refit_types::{DataDir, Labels, Version};
+use refit_types::{DataDir, Labels};
 
 use crate::data_dir::default_data_dir;
 use crate::exit::Failure;
 use crate::output::{self, Format};
+use crate::stamp;
 
 const CONFIG_FILE: &str = "/etc/refit.yaml";
 
@@ -103,7 +104,7 @@ impl Start {
     fn run(self) -> Result<(), Failure> {
         let config = self.settings()?.check(&default_data_dir()).map_err(Failure::usage)?;
         crate::server::log_to_stderr()?;
-        let version: Version = env!("CARGO_PKG_VERSION").parse().map_err(Failure::failed)?;
+        let version = stamp::version()?;
         let end = crate::block_on(async {
             run_agent(config, version, crate::EDITION).await.map_err(Failure::failed)
         })?;

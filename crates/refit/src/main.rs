@@ -1,4 +1,5 @@
-//! Refit as one binary: `refit server`, `refit agent`, and `refitctl` when it is called by that name or as `refit ctl`.
+//! Refit as one binary: `refit server`, `refit agent`, and `refitctl` or `refit-update` when it is called by that
+//! name; `refitctl` also as `refit ctl`.
 
 mod agent;
 mod ctl;
@@ -7,6 +8,9 @@ mod exit;
 mod invocation;
 mod output;
 mod server;
+mod stamp;
+mod update;
+mod version;
 
 use std::process::ExitCode;
 
@@ -16,6 +20,7 @@ use refit_types::Edition;
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
+use crate::output::Format;
 
 /// Answers are many small allocations on two threads and more, which the system's allocator is slow at.
 #[global_allocator]
@@ -26,7 +31,7 @@ pub(crate) const EDITION: Edition = Edition::Oss;
 
 /// Keeps a fleet of agents on the version that its operator chose.
 #[derive(Debug, Parser)]
-#[command(name = "refit", version, max_term_width = 100)]
+#[command(name = "refit", version = stamp::text(), max_term_width = 100)]
 #[command(after_help = "Example:\n  refit server\n  refit ctl status")]
 struct Refit {
     #[command(subcommand)]
@@ -41,6 +46,15 @@ enum Command {
     Agent(agent::Args),
     /// Administer a cluster (the same as refitctl)
     Ctl(ctl::Args),
+    /// Show the version of this program
+    #[command(after_help = "Example:\n  refit version --format json")]
+    Version {
+        /// How to show the answer
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    #[command(hide = true)]
+    Stamp(stamp::Args),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  refit completions bash > /etc/bash_completion.d/refit")]
     Completions {
@@ -55,11 +69,15 @@ fn main() -> ExitCode {
     let invocation = Invocation::of_this_process();
     let outcome = if invocation.is("refitctl") {
         ctl::run(ctl::Program::parse().args, &invocation)
+    } else if invocation.is("refit-update") {
+        update::run(update::Program::parse())
     } else {
         match Refit::parse().command {
             Command::Server(args) => server::run(args, &invocation),
             Command::Agent(args) => agent::run(args),
             Command::Ctl(args) => ctl::run(args, &invocation),
+            Command::Version { format } => version::show("refit", format),
+            Command::Stamp(args) => args.run(),
             Command::Completions { shell } => output::completions(shell, Refit::command()),
         }
     };

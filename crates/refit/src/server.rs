@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use refit_server::{Config, Release, Server, Settings, VERSION};
+use refit_server::{Config, Release, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -8,6 +8,7 @@ use crate::data_dir::default_data_dir;
 use crate::exit::Failure;
 use crate::invocation::{Invocation, quoted};
 use crate::output;
+use crate::stamp;
 
 /// Runs a control plane. Without any configuration it keeps everything in one directory and is ready.
 ///
@@ -67,13 +68,14 @@ impl Args {
 pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
     let config = args.config()?;
     log_to_stderr()?;
+    let release = Release { edition: crate::EDITION, ..Release::current(stamp::version()?) };
     crate::block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
         let data_dir = config.data_dir.clone();
         // A store that does not answer is waited for, and whoever starts the server may not want to.
         let started = tokio::select! {
-            started = Server::start(config, Release { edition: crate::EDITION, ..Release::current() }) => started,
+            started = Server::start(config, release) => started,
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         };
@@ -102,7 +104,7 @@ fn greeting(server: &Server, ctl: &str) -> String {
         ("Store", server.store.clone()),
         ("Health", format!("http://{}/readyz", server.diag_address)),
     ]);
-    format!("Refit {VERSION} is serving.\n\n{facts}\n\nTry next:\n  {ctl} status\n")
+    format!("Refit {} is serving.\n\n{facts}\n\nTry next:\n  {ctl} status\n", stamp::text())
 }
 
 /// Logs go to standard error, as `REFIT_LOG` says.

@@ -24,3 +24,5 @@ mod secrets;
 mod serving;
 #[path = "cli/settings.rs"]
 mod settings;
+#[path = "cli/versions.rs"]
+mod versions;

@@ -30,4 +30,4 @@ pub use access::{ROWS, Row, Rule};
 pub use config::{Config, ConfigError, Settings};
 pub use error::StartError;
 pub use release::Release;
-pub use server::{Server, VERSION};
+pub use server::Server;

@@ -5,7 +5,7 @@ use refit_migrations::{
     MigratingService, Registry, ResourceStore, Service, autoupdate_version_v1, channels_v1, channels_v2,
     cluster_maintenance_config_v1,
 };
-use refit_types::{AutoupdateVersion, Channel, ClusterMaintenanceConfig, Edition};
+use refit_types::{AutoupdateVersion, Channel, ClusterMaintenanceConfig, Edition, Version};
 
 /// Builds the way in which one release stores channels.
 pub type ChannelsOf = fn(SharedBackend) -> Result<Arc<dyn ResourceStore<Channel>>>;
@@ -18,14 +18,17 @@ pub struct Release {
     pub migrations: Registry,
     /// How it stores channels.
     pub channels: ChannelsOf,
+    /// Its version: what hosts should run while no operator has chosen, and what the binary around it says of itself.
+    pub version: Version,
     /// Which build it is, as `find` tells those who would run the same.
     pub edition: Edition,
 }
 
 impl Release {
-    /// This one.
-    pub fn current() -> Self {
+    /// This one, in a binary of that version.
+    pub fn current(version: Version) -> Self {
         Self {
+            version,
             migrations: Registry::released(),
             channels: |backend| Ok(Arc::new(MigratingService::new(backend, channels_v1(), channels_v2())?)),
             edition: Edition::Oss,

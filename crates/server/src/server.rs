@@ -20,7 +20,7 @@ use refit_proto::nodes::v1::node_service_server::NodeServiceServer;
 use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
 use refit_proto::rollouts::v1::rollout_service_server::RolloutServiceServer;
 use refit_proto::rotation::v1::rotation_service_server::RotationServiceServer;
-use refit_types::{Channel, DataDir, Version};
+use refit_types::{Channel, DataDir};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -42,9 +42,6 @@ use crate::metrics::Metrics;
 use crate::presence::{ServerRecord, stay_listed};
 use crate::rollout::Rollouts;
 use crate::{Config, Release, StartError, diag, public, rotation, rpc};
-
-/// The version of this build.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -99,7 +96,7 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let store = backend.describe();
-        let metrics = Metrics::new(VERSION, &store);
+        let metrics = Metrics::new(&release.version.to_string(), &store);
         let health = Arc::new(Health::default());
         health.store_answered();
         let observe = {
@@ -127,7 +124,7 @@ impl Server {
             events.clone(),
             metrics.clone(),
             &id,
-            own_version()?,
+            release.version.clone(),
             now,
         );
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
@@ -159,7 +156,7 @@ impl Server {
         let record = ServerRecord {
             id,
             hostname,
-            version: VERSION.into(),
+            version: release.version.to_string(),
             address: address.to_string(),
             started_at: now(),
         };
@@ -339,10 +336,6 @@ impl Parts {
             .add_service(RotationServiceServer::new(rotations).max_decoding_message_size(most))
             .add_service(EventServiceServer::new(history).max_decoding_message_size(most))
     }
-}
-
-fn own_version() -> Result<Version, refit_backend::Error> {
-    VERSION.parse().map_err(|error| refit_backend::Error::Invalid(format!("this build: {error}")))
 }
 
 /// Removes the tokens that are long over, until the server stops.

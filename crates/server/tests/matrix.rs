@@ -29,12 +29,17 @@ use tonic::transport::Channel;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// This one.
+fn new_release() -> Release {
+    Release::current(env!("CARGO_PKG_VERSION").parse().unwrap())
+}
+
 /// The release before the migration.
 fn old_release() -> Release {
     Release {
         migrations: Registry::default(),
         channels: |backend| Ok(Arc::new(Service::new(backend, channels_v1()))),
-        ..Release::current()
+        ..new_release()
     }
 }
 
@@ -213,14 +218,14 @@ async fn a_rolling_upgrade_and_downgrade_lose_nothing() {
 
     // One new server beside an old one: work goes on while the migration runs, and after it.
     first.stop().await;
-    let new = Member::start(&store, Release::current()).await;
+    let new = Member::start(&store, new_release()).await;
     all_at_once(&[&new, &second], &mut models, operations, 2).await;
     new.migrated().await;
     all_at_once(&[&new, &second], &mut models, operations, 3).await;
 
     // All new.
     second.stop().await;
-    let other = Member::start(&store, Release::current()).await;
+    let other = Member::start(&store, new_release()).await;
     all_at_once(&[&new, &other], &mut models, operations, 4).await;
 
     // Down by one version, one after the other.
@@ -231,7 +236,7 @@ async fn a_rolling_upgrade_and_downgrade_lose_nothing() {
     all_at_once(&[&old], &mut models, operations, 6).await;
 
     // And up again: the migration is in the history and is not run a second time.
-    let new = Member::start(&store, Release::current()).await;
+    let new = Member::start(&store, new_release()).await;
     all_at_once(&[&new, &old], &mut models, operations, 7).await;
     old.stop().await;
     all_at_once(&[&new], &mut models, operations, 8).await;
@@ -241,8 +246,7 @@ async fn a_rolling_upgrade_and_downgrade_lose_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_editors_at_servers_of_two_releases_never_overwrite_each_other_unseen() {
     let store = store("editors").await;
-    let (old, new) =
-        (Member::start(&store, old_release()).await, Member::start(&store, Release::current()).await);
+    let (old, new) = (Member::start(&store, old_release()).await, Member::start(&store, new_release()).await);
     let mut first = old.client();
     let kind = || "channel".to_owned();
     let create =

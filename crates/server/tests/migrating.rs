@@ -33,7 +33,8 @@ async fn start(data: &TempDir, migrations: Vec<Migration>) -> Running {
         diag_listen: Some("127.0.0.1:0".into()),
         ..Settings::default()
     };
-    let release = Release { migrations: Registry::of(migrations), ..Release::current() };
+    let release =
+        Release { migrations: Registry::of(migrations), ..Release::current("1.0.0".parse().unwrap()) };
     let server = Server::start(settings.check(&data.path().join("data")).unwrap(), release).await.unwrap();
     let identity = Identity::read(&data.path().join("data/admin/identity.json")).unwrap();
     let (name, tls) = (ServerName::try_from(SERVER_NAME).unwrap(), client_config(&identity).unwrap());

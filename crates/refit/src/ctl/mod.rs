@@ -21,10 +21,11 @@ use jiff::{Span, SpanRelativeTo};
 use crate::exit::Failure;
 use crate::invocation::Invocation;
 use crate::output::{self, Format};
+use crate::version;
 
 /// Administers a Refit cluster.
 #[derive(Debug, Parser)]
-#[command(name = "refitctl", version, max_term_width = 100)]
+#[command(name = "refitctl", version = crate::stamp::text(), max_term_width = 100)]
 pub(crate) struct Program {
     #[command(flatten)]
     pub(crate) args: Args,
@@ -102,6 +103,9 @@ enum Command {
         #[command(subcommand)]
         command: migrations::Command,
     },
+    /// Show the version of this program
+    #[command(after_help = "Example:\n  refitctl version --format json")]
+    Version,
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  refitctl completions bash > /etc/bash_completion.d/refitctl")]
     Completions {
@@ -125,6 +129,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             Command::Tokens { command } => command.run(&global).await,
             Command::Events { command } => command.run(&global).await,
             Command::Migrations { command } => command.run(&global).await,
+            Command::Version => version::show("refitctl", global.format),
             Command::Completions { shell } => output::completions(shell, Program::command()),
         }
     })

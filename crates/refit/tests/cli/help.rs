@@ -31,7 +31,11 @@ fn every_command_helps_with_an_example() {
     let refit = walk(&|arguments| host.refit(arguments), &[]);
     let refitctl = walk(&|arguments| host.refitctl(arguments), &[]);
     assert!(refitctl >= 10, "the walk found only {refitctl} commands");
-    assert_eq!(refit, refitctl + 6, "refit has server, completions, itself and three for the agent besides");
+    assert_eq!(
+        refit,
+        refitctl + 7,
+        "refit has server, version, completions, itself and three for the agent besides"
+    );
 }
 
 #[test]
@@ -45,13 +49,6 @@ fn a_command_by_itself_shows_how_to_go_on() {
     let unknown = host.refit(&["serve"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("server"), "a near name is proposed: {unknown:?}");
-}
-
-#[test]
-fn the_version_is_told() {
-    let host = Host::new();
-    assert_eq!(host.refit(&["--version"]).good(), format!("refit {}\n", env!("CARGO_PKG_VERSION")));
-    assert_eq!(host.refitctl(&["--version"]).good(), format!("refitctl {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]

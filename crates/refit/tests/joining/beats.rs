@@ -117,3 +117,22 @@ fn a_reload_becomes_what_is_at_the_path_and_a_stop_is_clean() {
     let gone = host.refit(&ask).bad(1);
     has_all(&gone, &["no agent runs here"]);
 }
+
+#[test]
+fn an_agent_that_became_another_version_says_so() {
+    let host = Host::new();
+    let _server = host.serve();
+    let link = host.path("refit-link");
+    std::os::unix::fs::symlink(REFIT, &link).unwrap();
+    let token = new_token(&host, "node");
+    let agent = Agent::start_by(&link, &host, "web", &pasted(&token), &[]);
+    agent.connects(&host);
+    let version = |host: &Host| node(host, &agent.uuid()).unwrap()["version"].clone();
+    assert_eq!(version(&host), env!("CARGO_PKG_VERSION"));
+    let next = host.path("next");
+    host.refit(&["stamp", "--version", "9.8.7", REFIT, next.to_str().unwrap()]).good();
+    std::fs::rename(&next, &link).unwrap();
+    agent.signal(Signal::HUP);
+    eventually("its heartbeat tells of the next version", || version(&host) == "9.8.7");
+    assert_eq!(agent.status(&host).unwrap()["version"], "9.8.7");
+}

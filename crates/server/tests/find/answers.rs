@@ -6,7 +6,7 @@ use std::path::Path;
 use tower::ServiceExt;
 
 use crate::client::{self, Client};
-use crate::cluster::{connect, settings};
+use crate::cluster::{connect, release, settings};
 use crate::{HOST, UNCHOSEN, ask, get, server};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,8 +77,7 @@ async fn whoever_has_the_answer_is_told_so() {
 async fn the_edition_is_that_of_the_build() {
     let directory = tempfile::tempdir().unwrap();
     let config = settings(directory.path()).check(Path::new("/nowhere")).unwrap();
-    let release =
-        refit_server::Release { edition: Edition::EnterpriseFips, ..refit_server::Release::current() };
+    let release = refit_server::Release { edition: Edition::EnterpriseFips, ..release() };
     let server = refit_server::Server::start(config, release).await.unwrap();
     let reply = ask(&mut Client::connect(&server).await, "/webapi/find").await;
     let expected = UNCHOSEN

@@ -1,0 +1,20 @@
+use refit_types::{Edition, Version};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::output::{self, Format};
+use crate::stamp;
+
+/// What a program says of itself.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    name: &'a str,
+    version: Version,
+    edition: Edition,
+}
+
+/// Tells which version this is: how the updater sees that a binary runs at all.
+pub(crate) fn show(name: &str, format: Format) -> Result<(), Failure> {
+    let told = Told { name, version: stamp::version()?, edition: crate::EDITION };
+    output::show(format, &told, || format!("{name} v{} ({})", told.version, told.edition))
+}
