@@ -2,13 +2,13 @@
 
 # The real components that tests start: etcd and its client, openssl and ssh-keygen to check certificates, setpriv
 # and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines,
-# valgrind to count instructions.
-TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind
+# valgrind to count instructions, systemd to check our units, and the SELinux compiler for our policy module.
+TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils
 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk
 
-.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout lint bench
+.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout lint bench dist
 
 test: test-deps
 	cargo test --workspace
@@ -54,3 +54,14 @@ bench: bench-deps
 	cargo bench -p refit --bench find
 	cargo bench -p refit-rollout --bench event_cost
 	cargo bench -p refit-rollout --bench simulate
+
+# The archive of one version, for an `artifacts` directory: make dist VERSION=1.2.3. A binary that is there already is
+# named by DIST_BINARY.
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+DIST_DIR ?= dist
+
+dist:
+ifndef DIST_BINARY
+	cargo build --release --locked -p refit
+endif
+	packaging/dist.sh '$(VERSION)' '$(or $(DIST_BINARY),target/release/refit)' '$(DIST_DIR)'
