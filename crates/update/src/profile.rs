@@ -1,3 +1,5 @@
+mod check;
+
 use std::path::PathBuf;
 
 use refit_types::{Edition, Version};
@@ -47,11 +49,11 @@ pub struct Profile {
 
 /// How an agent tells that it is healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Readiness {
     /// A socket below the data directory that answers with version, start and connection.
     Socket(PathBuf),
-    /// An HTTP address that answers 200 when it is ready, and a file below the data directory with its process id.
+    /// An HTTP address that answers 200 when it is ready, and a file with its process id, absolute or below the data directory.
     Http {
         /// The address.
         url: String,
