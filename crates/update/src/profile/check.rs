@@ -200,6 +200,8 @@ fn is_plain(path: &Path) -> bool {
 mod tests {
     use super::*;
 
+    type Change = fn(&mut Profile);
+
     #[test]
     fn our_own_profile_is_good() {
         assert_eq!(Profile::refit().problems(), [""; 0]);
@@ -207,13 +209,13 @@ mod tests {
 
     #[test]
     fn each_field_is_checked() {
-        let with = |change: fn(&mut Profile)| {
+        let with = |change: Change| {
             let mut profile = Profile::refit();
             change(&mut profile);
             profile.problems()
         };
         let http = |url: &str, pid_file: &str| Readiness::Http { url: url.into(), pid_file: pid_file.into() };
-        let cases: &[(&str, fn(&mut Profile))] = &[
+        let cases: &[(&str, Change)] = &[
             ("name: ", |p| p.name = "a/b".into()),
             ("name: ", |p| p.name = String::new()),
             ("name: ", |p| p.name = "x".repeat(101)),
