@@ -2,6 +2,7 @@
 //! works, and undoes it when it does not. It may be cut off at any moment: the old or the new version is
 //! complete with its own database, and the next start finishes or undoes.
 
+pub mod archive;
 mod backup;
 mod config;
 mod disk;
@@ -17,6 +18,7 @@ mod service;
 mod switch;
 mod updater;
 
+pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
 pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
 pub use config::{Config, ConfigError};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};

@@ -55,7 +55,9 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
-        DirBuilder::new().mode(mode).create(path)
+        DirBuilder::new().mode(mode).create(path)?;
+        // Whatever the umask is.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {

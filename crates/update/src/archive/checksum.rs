@@ -1,0 +1,76 @@
+use super::install::InstallError;
+use super::resume::{ResumingReader, again};
+use super::source::shown;
+use super::{Source, SourceError, SourceProblem};
+
+/// A checksum and a file name are shorter than that.
+const MAX_BYTES: u64 = 4096;
+
+/// The SHA-256 that an archive should have, from the file beside it.
+pub(super) fn fetch(source: &dyn Source, archive: &str) -> Result<String, InstallError> {
+    let url = beside(archive);
+    let mut failures = 0;
+    let text = loop {
+        let mut text = Vec::new();
+        let read = ResumingReader::open(source, &url, &|_, _| {}).and_then(|mut reader| {
+            let mut buffer = [0; 512];
+            while text.len() as u64 <= MAX_BYTES {
+                match reader.next_bytes(&mut buffer)? {
+                    0 => break,
+                    bytes => text.extend_from_slice(&buffer[..bytes]),
+                }
+            }
+            Ok(())
+        });
+        match read {
+            Ok(()) => break text,
+            // It is small: what cannot go on is asked for once more.
+            Err(error) if error.begins_anew() => {
+                let problem = SourceProblem::Broken(error.problem.to_string());
+                again(source, SourceError { problem, ..error }, &mut failures)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    parse(&text).ok_or_else(|| InstallError::ChecksumFile { url: shown(&url) })
+}
+
+/// The address of the checksum: the suffix belongs to the path, not to a query.
+fn beside(archive: &str) -> String {
+    let (path, rest) = archive.split_at(archive.find(['?', '#']).unwrap_or(archive.len()));
+    format!("{path}.sha256{rest}")
+}
+
+/// `HEX`, or `HEX  filename` as `sha256sum` writes it.
+fn parse(text: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?.trim_end();
+    if text.len() as u64 > MAX_BYTES || text.contains('\n') {
+        return None;
+    }
+    let hex = text.split([' ', '\t']).next()?;
+    (hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| hex.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_read_as_sha256sum_writes_it() {
+        let hex = "0123456789abcdef".repeat(4);
+        for good in ["{}", "{}\n", "{}\r\n", "{}  refit.tar.gz\n", "{} *refit.tar.gz\n"] {
+            assert_eq!(parse(good.replace("{}", &hex).as_bytes()), Some(hex.clone()), "{good}");
+        }
+        assert_eq!(parse(hex.to_uppercase().as_bytes()), Some(hex.clone()));
+        for bad in ["", "{}0", "x{}", "<html>", "{}\n{}", "  {}"] {
+            assert_eq!(parse(bad.replace("{}", &hex).as_bytes()), None, "{bad}");
+        }
+        assert_eq!(parse(&[0xff; 64]), None);
+    }
+
+    #[test]
+    fn the_suffix_belongs_to_the_path() {
+        assert_eq!(beside("https://a/x.tar.gz"), "https://a/x.tar.gz.sha256");
+        assert_eq!(beside("https://a/x.tar.gz?t=1"), "https://a/x.tar.gz.sha256?t=1");
+    }
+}

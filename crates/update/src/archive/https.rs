@@ -1,0 +1,221 @@
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use reqwest::blocking::{Client, Response};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{StatusCode, Url};
+
+use super::source::{innermost, pause_after, wrapped};
+use super::{Opened, Source, SourceError, SourceProblem};
+
+const MAX_REDIRECTS: usize = 5;
+const MAX_HEADERS: usize = 64;
+const MAX_ETAG: usize = 256;
+
+/// How patient a download is.
+#[derive(Debug, Clone)]
+pub struct HttpsOptions {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the next byte.
+    pub silence: Duration,
+    /// The first pause after a failure; later ones are longer.
+    pub pause: Duration,
+    /// For tests: loopback without TLS, and never through a proxy.
+    pub http_on_loopback: bool,
+}
+
+impl Default for HttpsOptions {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+            pause: Duration::from_secs(1),
+            http_on_loopback: false,
+        }
+    }
+}
+
+/// Archives by HTTPS, and by nothing else.
+#[derive(Debug)]
+pub struct HttpsSource {
+    client: Client,
+    options: HttpsOptions,
+}
+
+impl HttpsSource {
+    /// Trusts whom the caller's configuration trusts. Must not be made, used or dropped inside an async runtime.
+    pub fn new(mut tls: rustls::ClientConfig, options: HttpsOptions) -> Result<Self, SourceError> {
+        // One stream at a time: HTTP/2 would only add its windows.
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let loopback = options.http_on_loopback;
+        let mut builder = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .http1_max_headers(MAX_HEADERS)
+            .connect_timeout(options.connect)
+            .timeout(options.silence)
+            .redirect(Policy::custom(move |attempt| follow(attempt, loopback)))
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .user_agent(concat!("refit-update/", env!("CARGO_PKG_VERSION")));
+        if loopback {
+            builder = builder.no_proxy();
+        }
+        let client = builder
+            .build()
+            .map_err(|error| SourceError::new("https", SourceProblem::Address(innermost(&error))))?;
+        Ok(Self { client, options })
+    }
+
+    fn get(&self, url: &str, from: u64, etag: Option<&str>) -> Result<Opened, SourceError> {
+        let failed = |problem| SourceError::new(url, problem);
+        let parsed = Url::parse(url).map_err(|error| failed(SourceProblem::Address(error.to_string())))?;
+        if !may_be_asked(&parsed, self.options.http_on_loopback) {
+            return Err(failed(SourceProblem::Address("only https:// is".into())));
+        }
+        let mut request = self.client.get(parsed).header(ACCEPT_ENCODING, "identity");
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+            if let Some(etag) = etag.filter(|etag| !etag.starts_with("W/")) {
+                request = request.header(IF_RANGE, etag);
+            }
+        }
+        let response = request.send().map_err(|error| failed(self.classified(&error)))?;
+        self.opened(response, from).map_err(failed)
+    }
+
+    fn opened(&self, response: Response, from: u64) -> Result<Opened, SourceProblem> {
+        let headers = response.headers();
+        let etag = text(headers, ETAG.as_str()).filter(|etag| etag.len() <= MAX_ETAG).map(String::from);
+        let length = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
+        let (starts_at, total) = match response.status() {
+            StatusCode::OK => (0, length),
+            StatusCode::PARTIAL_CONTENT if from > 0 => {
+                let range = text(headers, CONTENT_RANGE.as_str()).unwrap_or_default();
+                content_range(range).ok_or_else(|| SourceProblem::Nonsense("a range that is none".into()))?
+            }
+            // There is no such byte any more.
+            StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return Err(SourceProblem::Changed),
+            other => return Err(SourceProblem::Status(other.as_u16())),
+        };
+        let body = Body { response, silence: self.options.silence };
+        Ok(Opened { body: Box::new(body), total, etag, starts_at })
+    }
+
+    fn classified(&self, error: &reqwest::Error) -> SourceProblem {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(error) = cause {
+            if let Some(refused) = error.downcast_ref::<NotFollowed>() {
+                return SourceProblem::Redirect(refused.0);
+            }
+            if let Some(tls @ rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+                return SourceProblem::Untrusted(tls.to_string());
+            }
+            cause = wrapped(error);
+        }
+        match error {
+            error if error.is_connect() && error.is_timeout() => {
+                SourceProblem::Unreachable(format!("no connection within {:?}", self.options.connect))
+            }
+            error if error.is_timeout() => {
+                SourceProblem::Unreachable(format!("nothing came for {:?}", self.options.silence))
+            }
+            error => SourceProblem::Unreachable(innermost(error)),
+        }
+    }
+}
+
+impl Source for HttpsSource {
+    fn open(&self, url: &str, from: u64) -> Result<Opened, SourceError> {
+        self.get(url, from, None)
+    }
+
+    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Opened, SourceError> {
+        self.get(url, from, Some(etag))
+    }
+
+    fn pause(&self, failures: u32) {
+        std::thread::sleep(pause_after(self.options.pause, failures));
+    }
+}
+
+struct Body {
+    response: Response,
+    silence: Duration,
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.response.read(buffer).map_err(|error| {
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<reqwest::Error>());
+            if inner.is_some_and(reqwest::Error::is_timeout) {
+                return io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("nothing came for {:?}", self.silence),
+                );
+            }
+            io::Error::new(error.kind(), innermost(&error))
+        })
+    }
+}
+
+#[derive(Debug)]
+struct NotFollowed(&'static str);
+
+impl fmt::Display for NotFollowed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+}
+
+impl Error for NotFollowed {}
+
+fn follow(attempt: Attempt<'_>, loopback: bool) -> reqwest::redirect::Action {
+    if attempt.previous().len() > MAX_REDIRECTS {
+        return attempt.error(NotFollowed("there were more than 5 in a row"));
+    }
+    if !may_be_asked(attempt.url(), loopback) {
+        return attempt.error(NotFollowed("it does not lead to https://"));
+    }
+    attempt.follow()
+}
+
+fn may_be_asked(url: &Url, loopback: bool) -> bool {
+    url.scheme() == "https"
+        || loopback
+            && url.scheme() == "http"
+            && matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]"))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// `bytes 5-9/10`: where it begins, and how long the whole is if that is said.
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let total = if total == "*" { None } else { Some(total.parse::<u64>().ok()?) };
+    let whole = first <= last && total.is_none_or(|total| last < total);
+    whole.then_some((first, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_or_refused() {
+        assert_eq!(content_range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(content_range("bytes 5-9/*"), Some((5, None)));
+        for bad in ["", "bytes", "bytes 5-9", "bytes 9-5/10", "bytes 5-10/10", "bytes -5/10", "items 5-9/10"]
+        {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use flate2::bufread::GzDecoder;
+use refit_types::Version;
+
+use super::checksum;
+use super::members::Members;
+use super::pipe::{Incoming, pipe};
+use super::resume::MAX_TRIES;
+use super::source::shown;
+use super::space::{MAX_UNPACKED, Space, Unpacked};
+use super::unpack::Unpacker;
+use super::{ArchiveProblem, Progress, ResumingReader, Source, SourceError};
+use crate::{Disk, Layout, Profile, create_dirs_durably, write_durably};
+
+/// A version that is complete on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// Where.
+    pub directory: PathBuf,
+    /// What its archive's SHA-256 was.
+    pub sha256: String,
+    /// Whether it had been there before, and nothing was done.
+    pub already: bool,
+}
+
+/// A version that could not be installed; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The archive or its checksum did not come.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The checksum came, and is none.
+    #[error("{url} is not a SHA-256 as sha256sum writes it: nothing can be checked, so nothing is installed")]
+    ChecksumFile {
+        /// Where it came from.
+        url: String,
+    },
+    /// The archive is not the one that the checksum is of.
+    #[error(
+        "{url} has the SHA-256 {found}, and {url}.sha256 says {expected}: it is not installed; publish both again"
+    )]
+    Mismatch {
+        /// Where it came from.
+        url: String,
+        /// What was said.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// The archive is broken, hostile, or not of this profile.
+    #[error("the archive {url} is refused: {problem}")]
+    Archive {
+        /// Where it came from.
+        url: String,
+        /// Why.
+        problem: ArchiveProblem,
+    },
+    /// The disk is too small.
+    #[error("{needed} bytes are needed on the file system of {at}, and {free} are free: make room there", at = .at.display())]
+    NoSpace {
+        /// Where it would be written.
+        at: PathBuf,
+        /// How many bytes are still needed.
+        needed: u64,
+        /// How many there are.
+        free: u64,
+    },
+    /// The profile would have us write where no version is.
+    #[error("the profile {profile} names {name:?}, which is not the name of a file: correct the profile")]
+    Name {
+        /// Which.
+        profile: String,
+        /// The name.
+        name: String,
+    },
+    /// The disk refuses.
+    #[error("cannot {what} {path}: {error}", path = .path.display())]
+    Disk {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl InstallError {
+    pub(super) fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Disk { what, path, error }
+    }
+}
+
+/// Downloads, checks and unpacks a version in one pass. It is there whole or not at all, whenever the power goes;
+/// one that is already complete is not touched.
+pub fn install(
+    disk: &dyn Disk,
+    layout: &Layout,
+    profile: &Profile,
+    source: &dyn Source,
+    url: &str,
+    version: &Version,
+    progress: Progress<'_>,
+) -> Result<Installed, InstallError> {
+    check_names(profile)?;
+    let directory = layout.version(version);
+    if let Some(sha256) = completed(disk, &layout.checksum(version))? {
+        return Ok(Installed { directory, sha256, already: true });
+    }
+    let part = layout.versions().join(format!("{version}.part"));
+    let attempt = Attempt { disk, layout, profile, source, url, version, progress, part: &part };
+    let mut beginnings = 0;
+    let sha256 = loop {
+        beginnings += 1;
+        match attempt.run() {
+            Ok(sha256) => break sha256,
+            Err(InstallError::Source(error)) if error.begins_anew() && beginnings < MAX_TRIES => {
+                tracing::warn!(%error, "the download begins anew");
+                attempt.clean();
+                source.pause(beginnings);
+            }
+            Err(error) => {
+                attempt.clean();
+                return Err(error);
+            }
+        }
+    };
+    Ok(Installed { directory, sha256, already: false })
+}
+
+fn check_names(profile: &Profile) -> Result<(), InstallError> {
+    for name in profile.binaries.iter().chain([&profile.unit]) {
+        if name.is_empty() || matches!(name.as_str(), "." | "..") || name.contains(['/', '\0']) {
+            return Err(InstallError::Name { profile: profile.name.clone(), name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn completed(disk: &dyn Disk, checksum: &Path) -> Result<Option<String>, InstallError> {
+    match disk.kind(checksum).map_err(InstallError::on("look at", checksum))? {
+        None => Ok(None),
+        Some(_) => {
+            let text = disk.read(checksum).map_err(InstallError::on("read", checksum))?;
+            Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned()))
+        }
+    }
+}
+
+struct Attempt<'a> {
+    disk: &'a dyn Disk,
+    layout: &'a Layout,
+    profile: &'a Profile,
+    source: &'a dyn Source,
+    url: &'a str,
+    version: &'a Version,
+    progress: Progress<'a>,
+    part: &'a Path,
+}
+
+impl Attempt<'_> {
+    fn run(&self) -> Result<String, InstallError> {
+        self.remove(self.part)?;
+        let expected = checksum::fetch(self.source, self.url)?;
+        let download = ResumingReader::open(self.source, self.url, self.progress)?;
+        let unpacked = Unpacked::ask(self.source, self.url, &download);
+        if matches!(unpacked, Unpacked::Said(bytes) if bytes > MAX_UNPACKED) {
+            return Err(self.refused(ArchiveProblem::TooLarge(MAX_UNPACKED)));
+        }
+        let space = Space::check(self.disk, &self.layout.versions(), unpacked)?;
+        self.make_versions()?;
+        let url = shown(self.url);
+        let mut unpacker = Unpacker::new(self.disk, self.profile, self.part, space, &url)?;
+        let found = self.one_pass(&mut unpacker, download, unpacked.limit())?;
+        if found != expected {
+            return Err(InstallError::Mismatch { url, expected, found });
+        }
+        self.put_in_place(&found)?;
+        Ok(found)
+    }
+
+    /// One thread downloads and hashes; this one inflates and writes, so that all that happens on disk happens in
+    /// one order.
+    fn one_pass(
+        &self,
+        unpacker: &mut Unpacker<'_>,
+        download: ResumingReader<'_>,
+        limit: u64,
+    ) -> Result<String, InstallError> {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (feed, incoming) = pipe(&stop);
+            let download = download.until(&stop);
+            scope.spawn(|| feed.run(download));
+            let mut members = Members::new(GzDecoder::new(incoming), limit);
+            let done = unpacker.run(&mut members);
+            let mut incoming = members.into_inner().into_inner();
+            if let Some(Err(error)) = incoming.ended() {
+                return Err(error.clone().into());
+            }
+            done?;
+            self.nothing_follows(&mut incoming)
+        })
+    }
+
+    fn nothing_follows(&self, incoming: &mut Incoming<'_>) -> Result<String, InstallError> {
+        let rest = io::copy(&mut io::Read::take(&mut *incoming, 1), &mut io::sink());
+        match (incoming.ended(), rest) {
+            (Some(Ok(sha256)), Ok(0)) => Ok(sha256.clone()),
+            (Some(Err(error)), _) => Err(error.clone().into()),
+            (_, Ok(_)) => Err(self.refused(ArchiveProblem::Trailing)),
+            (_, Err(error)) => Err(self.refused(ArchiveProblem::inflating(&error))),
+        }
+    }
+
+    fn put_in_place(&self, sha256: &str) -> Result<(), InstallError> {
+        let (disk, version) = (self.disk, self.layout.version(self.version));
+        for directory in ["bin", "etc/systemd", "etc", ""].map(|name| self.part.join(name)) {
+            disk.sync_dir(&directory).map_err(InstallError::on("sync", &directory))?;
+        }
+        // One that was cut off before it was complete.
+        self.remove(&version)?;
+        disk.rename(self.part, &version).map_err(InstallError::on("put in place", &version))?;
+        let versions = self.layout.versions();
+        disk.sync_dir(&versions).map_err(InstallError::on("sync", &versions))?;
+        let checksum = self.layout.checksum(self.version);
+        write_durably(disk, &checksum, format!("{sha256}\n").as_bytes(), 0o644)
+            .map_err(InstallError::on("write", &checksum))
+    }
+
+    fn make_versions(&self) -> Result<(), InstallError> {
+        let versions = self.layout.versions();
+        create_dirs_durably(self.disk, &versions, 0o755).map_err(InstallError::on("make", &versions))
+    }
+
+    fn remove(&self, directory: &Path) -> Result<(), InstallError> {
+        let removed = match self.disk.kind(directory) {
+            Ok(None) => Ok(()),
+            Ok(Some(crate::FileKind::Directory)) => self.disk.remove_dir_all(directory),
+            Ok(Some(_)) => self.disk.remove_file(directory),
+            Err(error) => Err(error),
+        };
+        removed.map_err(InstallError::on("remove", directory))
+    }
+
+    /// After an error: what was being made goes, and what was put in place without its checksum.
+    fn clean(&self) {
+        let version = self.layout.version(self.version);
+        let mut removed = self.remove(self.part);
+        if matches!(completed(self.disk, &self.layout.checksum(self.version)), Ok(None)) {
+            removed = removed.and(self.remove(&version));
+        }
+        if let Err(error) = removed {
+            tracing::warn!(%error, "something of a failed installation is left; the next one removes it");
+        }
+    }
+
+    fn refused(&self, problem: ArchiveProblem) -> InstallError {
+        InstallError::Archive { url: shown(self.url), problem }
+    }
+}

@@ -1,0 +1,121 @@
+use super::ArchiveProblem;
+use super::members::{Kind, Member};
+use crate::Profile;
+
+/// What becomes of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Binary(String),
+    /// A binary that is another name of the second.
+    Link(String, String),
+    Unit,
+    /// Nothing: it is not ours.
+    PassedOver,
+}
+
+/// Where the members of an archive belong. It decides by names alone and never touches the disk.
+#[derive(Debug)]
+pub(super) struct Map<'a> {
+    root: Vec<&'a str>,
+    unit: Vec<&'a str>,
+    binaries: &'a [String],
+}
+
+impl<'a> Map<'a> {
+    pub(super) fn new(profile: &'a Profile) -> Self {
+        let parts = |path: &'a str| path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        Self {
+            root: profile.archive_root.as_deref().map(parts).unwrap_or_default(),
+            unit: parts(&profile.archive_unit),
+            binaries: &profile.binaries,
+        }
+    }
+
+    /// The member's name in one form, and what becomes of it.
+    pub(super) fn place(&self, member: &Member) -> Result<(String, Place), ArchiveProblem> {
+        let refused = |why| ArchiveProblem::member(&member.name, why);
+        let name = std::str::from_utf8(&member.name).map_err(|_| refused("has a name that is not text"))?;
+        if name.ends_with('/') && member.kind != Kind::Directory {
+            return Err(refused("is named like a directory and is none"));
+        }
+        let parts = cleaned(name).map_err(refused)?;
+        let place = match (self.below_root(&parts), &member.kind) {
+            (Some(_) | None, Kind::Directory) if self.root.starts_with(&parts) => Place::PassedOver,
+            (None, _) => return Err(refused("is not in the directory that the archive should have")),
+            (Some(inside), Kind::Directory) if self.binary(inside).is_some() || inside == self.unit => {
+                return Err(refused("is a directory and should be a file"));
+            }
+            (Some(_), Kind::Directory) => Place::PassedOver,
+            (Some(inside), Kind::File) => match self.binary(inside) {
+                Some(binary) => Place::Binary(binary.into()),
+                None if inside == self.unit => Place::Unit,
+                None => Place::PassedOver,
+            },
+            (Some(inside), Kind::Symlink(target) | Kind::HardLink(target)) => {
+                let target = std::str::from_utf8(target).map_err(|_| refused("links to what is not text"))?;
+                let to = match member.kind {
+                    Kind::Symlink(_) => self.followed(&parts, target),
+                    _ => cleaned(target).ok(),
+                };
+                let to = to.filter(|to| !to.is_empty()).ok_or_else(|| refused("links out of the archive"))?;
+                let to = self.below_root(&to).ok_or_else(|| refused("links out of the archive"))?;
+                self.link(inside, to).map_err(refused)?
+            }
+        };
+        Ok((parts.join("/"), place))
+    }
+
+    fn link(&self, inside: &[&str], to: &[&str]) -> Result<Place, &'static str> {
+        if inside == self.unit {
+            return Err("is a link and should be a file");
+        }
+        let Some(binary) = self.binary(inside) else { return Ok(Place::PassedOver) };
+        match self.binary(to) {
+            Some(to) if to != binary => Ok(Place::Link(binary.into(), to.into())),
+            _ => Err("links to something that is not another binary"),
+        }
+    }
+
+    fn binary(&self, inside: &[&str]) -> Option<&'a str> {
+        let [name] = inside else { return None };
+        self.binaries.iter().map(String::as_str).find(|binary| binary == name)
+    }
+
+    fn below_root<'b, 'c>(&self, parts: &'b [&'c str]) -> Option<&'b [&'c str]> {
+        parts.starts_with(&self.root).then(|| &parts[self.root.len()..])
+    }
+
+    /// Where a symbolic link leads, unless it leads out on its way.
+    fn followed<'b>(&self, link: &[&'b str], target: &'b str) -> Option<Vec<&'b str>> {
+        if target.starts_with('/') || target.contains('\0') {
+            return None;
+        }
+        let mut at = link[..link.len().saturating_sub(1)].to_vec();
+        for part in target.split('/') {
+            match part {
+                "" | "." => {}
+                ".." if at.len() > self.root.len() => {
+                    at.pop();
+                }
+                ".." => return None,
+                part => at.push(part),
+            }
+        }
+        Some(at)
+    }
+}
+
+/// The parts of a name that stays where it should.
+fn cleaned(name: &str) -> Result<Vec<&str>, &'static str> {
+    if name.is_empty() {
+        return Err("has no name");
+    }
+    if name.starts_with('/') {
+        return Err("has an absolute name");
+    }
+    if name.contains('\0') {
+        return Err("has a zero byte in its name");
+    }
+    let parts: Vec<_> = name.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.contains(&"..") { Err("climbs out with ..") } else { Ok(parts) }
+}

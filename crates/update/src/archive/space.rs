@@ -1,0 +1,137 @@
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::install::InstallError;
+use super::{ResumingReader, Source};
+use crate::Disk;
+
+/// No agent is larger.
+pub(super) const MAX_UNPACKED: u64 = 8 << 30;
+/// Directories, the checksum, and what a file takes beyond its bytes.
+const SLACK: u64 = 1 << 20;
+/// What is assumed of an archive that tells nothing.
+const UNKNOWN: u64 = 1 << 30;
+/// Agents unpack to three or four times their archive.
+const CAREFUL_RATIO: u64 = 5;
+const CHECK_EVERY: u64 = 64 << 20;
+
+/// How large an archive is when it is unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unpacked {
+    /// As its last bytes say.
+    Said(u64),
+    /// As good a guess as can be made.
+    Guessed(u64),
+}
+
+impl Unpacked {
+    /// Asks for the last four bytes of a gzip file, which hold the size modulo 4 GiB.
+    pub(super) fn ask(source: &dyn Source, url: &str, download: &ResumingReader<'_>) -> Self {
+        let Some(total) = download.total() else { return Self::Guessed(UNKNOWN) };
+        match last_bytes(source, url, total, download.etag()) {
+            Some(last) => Self::Said(whole(u32::from_le_bytes(last), total)),
+            None => Self::Guessed(total.saturating_mul(CAREFUL_RATIO)),
+        }
+    }
+
+    /// How many bytes may come out before it is certainly a bomb.
+    pub(super) fn limit(self) -> u64 {
+        match self {
+            Self::Said(bytes) => bytes.min(MAX_UNPACKED),
+            Self::Guessed(_) => MAX_UNPACKED,
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Said(bytes) | Self::Guessed(bytes) => bytes,
+        }
+    }
+}
+
+fn last_bytes(source: &dyn Source, url: &str, total: u64, etag: Option<&str>) -> Option<[u8; 4]> {
+    let from = total.checked_sub(4).filter(|from| *from > 0)?;
+    let opened = match etag {
+        Some(etag) => source.resume(url, from, etag),
+        None => source.open(url, from),
+    };
+    let mut opened = opened.ok()?;
+    if opened.starts_at != from || opened.total != Some(total) || opened.etag.as_deref() != etag {
+        return None;
+    }
+    let mut last = [0; 4];
+    opened.body.read_exact(&mut last).ok()?;
+    Some(last)
+}
+
+/// The least size that such an archive can have: what cannot be compressed grows by 5 bytes in 16 KiB.
+fn whole(modulo: u32, compressed: u64) -> u64 {
+    let least = compressed.saturating_sub(compressed / 1024 + 1024);
+    let mut bytes = u64::from(modulo);
+    while bytes < least {
+        bytes += 1 << 32;
+    }
+    bytes
+}
+
+/// Watches over the file system that a version is written to.
+#[derive(Debug)]
+pub(super) struct Space<'a> {
+    disk: &'a dyn Disk,
+    at: PathBuf,
+    unpacked: Unpacked,
+    next_check: u64,
+}
+
+impl<'a> Space<'a> {
+    /// Refuses before anything is written if there is too little.
+    pub(super) fn check(disk: &'a dyn Disk, at: &Path, unpacked: Unpacked) -> Result<Self, InstallError> {
+        let space = Self { disk, at: at.to_owned(), unpacked, next_check: CHECK_EVERY };
+        space.enough_for(unpacked.bytes().saturating_add(SLACK))?;
+        Ok(space)
+    }
+
+    /// Looks again now and then: others write to the same disk.
+    pub(super) fn still_enough(&mut self, taken: u64) -> Result<(), InstallError> {
+        if taken < self.next_check {
+            return Ok(());
+        }
+        self.next_check = taken + CHECK_EVERY;
+        self.enough_for(self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK))
+    }
+
+    /// The error for a write that found the disk full.
+    pub(super) fn full(&self, taken: u64) -> InstallError {
+        let needed = self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK);
+        let free = self.disk.free_bytes(&self.at).unwrap_or_default();
+        InstallError::NoSpace { at: self.at.clone(), needed, free }
+    }
+
+    fn enough_for(&self, needed: u64) -> Result<(), InstallError> {
+        let free = self.disk.free_bytes(&self.at).map_err(InstallError::on("look for space at", &self.at))?;
+        if free < needed {
+            return Err(InstallError::NoSpace { at: self.at.clone(), needed, free });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_that_an_archive_tells_modulo_4_gib_is_made_whole() {
+        const GIB: u64 = 1 << 30;
+        for (unpacked, compressed) in [
+            (10, 30),
+            (GIB, 300 << 20),
+            (4 * GIB - 1, GIB),
+            (5 * GIB, 2 * GIB),
+            (4 * GIB + 10, 4 * GIB + 10 + (4 * GIB >> 12)),
+            (0, 20),
+        ] {
+            assert_eq!(whole(unpacked as u32, compressed), unpacked, "{unpacked} from {compressed}");
+        }
+    }
+}
