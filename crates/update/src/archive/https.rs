@@ -100,6 +100,7 @@ impl HttpsSource {
             }
             // There is no such byte any more.
             StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return Err(SourceProblem::Changed),
+            other if other.is_redirection() => return Err(SourceProblem::Redirect("it leads to no address")),
             other => return Err(SourceProblem::Status(other.as_u16())),
         };
         let body = Body { response, silence: self.options.silence };

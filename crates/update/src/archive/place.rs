@@ -87,7 +87,7 @@ impl<'a> Map<'a> {
 
     /// Where a symbolic link leads, unless it leads out on its way.
     fn followed<'b>(&self, link: &[&'b str], target: &'b str) -> Option<Vec<&'b str>> {
-        if target.starts_with('/') || target.contains('\0') {
+        if target.is_empty() || target.starts_with('/') || target.contains('\0') {
             return None;
         }
         let mut at = link[..link.len().saturating_sub(1)].to_vec();

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod server;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
