@@ -65,3 +65,4 @@ ifndef DIST_BINARY
 	cargo build --release --locked -p refit
 endif
 	packaging/dist.sh '$(VERSION)' '$(or $(DIST_BINARY),target/release/refit)' '$(DIST_DIR)'
+	cargo bench -p refit-update --bench download

@@ -264,13 +264,15 @@ fn incompressible() -> Vec<u8> {
 
 #[test]
 fn a_download_that_breaks_off_goes_on() {
-    let host = Host::new();
-    let source = Memory::of(incompressible());
-    // Far more breaks than tries: each made progress.
-    *source.cuts.lock().unwrap() = vec![100_000; 30];
-    host.install(&source).unwrap();
-    assert_eq!(source.pauses(), 30);
-    assert_eq!(fs::read(host.directory().join("bin/refit")).unwrap(), noise(3 << 20));
+    for quietly in [false, true] {
+        let host = Host::new();
+        let source = Memory { quietly, ..Memory::of(incompressible()) };
+        // Far more breaks than tries: each made progress.
+        *source.cuts.lock().unwrap() = vec![100_000; 30];
+        host.install(&source).unwrap();
+        assert_eq!(source.pauses(), 30);
+        assert_eq!(fs::read(host.directory().join("bin/refit")).unwrap(), noise(3 << 20));
+    }
 }
 
 #[test]

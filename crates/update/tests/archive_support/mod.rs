@@ -132,6 +132,8 @@ pub struct Memory {
     pub files: Mutex<HashMap<String, Vec<u8>>>,
     /// Each answer breaks off after that many bytes; they are used up one by one.
     pub cuts: Mutex<Vec<usize>>,
+    /// They break off without an error.
+    pub quietly: bool,
     pub no_ranges: bool,
     pub no_total: bool,
     /// The archive is another one from that opening on.
@@ -158,13 +160,13 @@ impl Memory {
     }
 }
 
-struct Breaks(io::Cursor<Vec<u8>>, Option<usize>);
+struct Breaks(io::Cursor<Vec<u8>>, Option<usize>, bool);
 
 impl Read for Breaks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = self.1.unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
-            return Err(io::Error::other("cut"));
+            return if self.2 { Ok(0) } else { Err(io::Error::other("cut")) };
         }
         let bytes = self.0.read(&mut buffer[..most])?;
         self.1 = self.1.map(|left| left - bytes);
@@ -187,7 +189,7 @@ impl Source for Memory {
         // The end of an archive is asked for in peace.
         let cut = (url == URL && rest.len() > 4).then(|| self.cuts.lock().unwrap().pop()).flatten();
         Ok(Opened {
-            body: Box::new(Breaks(io::Cursor::new(rest), cut)),
+            body: Box::new(Breaks(io::Cursor::new(rest), cut, self.quietly)),
             total: (!self.no_total).then_some(bytes.len() as u64),
             etag: Some(sha256(&bytes)),
             starts_at,
