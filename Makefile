@@ -54,6 +54,7 @@ bench: bench-deps
 	cargo bench -p refit --bench find
 	cargo bench -p refit-rollout --bench event_cost
 	cargo bench -p refit-rollout --bench simulate
+	cargo bench -p refit-update --bench download
 
 # The archive of one version, for an `artifacts` directory: make dist VERSION=1.2.3. A binary that is there already is
 # named by DIST_BINARY.
@@ -65,4 +66,3 @@ ifndef DIST_BINARY
 	cargo build --release --locked -p refit
 endif
 	packaging/dist.sh '$(VERSION)' '$(or $(DIST_BINARY),target/release/refit)' '$(DIST_DIR)'
-	cargo bench -p refit-update --bench download

@@ -24,7 +24,18 @@ const HOUSE: [(&str, &[&str]); 12] = [
     ("refit-update", &["refit-pki", "refit-types"]),
     ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
     ("refit-testbed", &[]),
-    ("refit", &["refit-agent", "refit-pki", "refit-proto", "refit-rollout", "refit-server", "refit-types"]),
+    (
+        "refit",
+        &[
+            "refit-agent",
+            "refit-pki",
+            "refit-proto",
+            "refit-rollout",
+            "refit-server",
+            "refit-types",
+            "refit-update",
+        ],
+    ),
 ];
 
 const LICENCES: [&str; 11] = [

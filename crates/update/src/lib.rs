@@ -4,7 +4,9 @@
 
 pub mod archive;
 mod backup;
+
 mod config;
+mod control;
 mod disk;
 mod health;
 mod host;
@@ -12,6 +14,7 @@ mod journal;
 mod layout;
 mod links;
 mod lock;
+mod packages;
 mod probe;
 mod profile;
 mod service;
@@ -21,15 +24,17 @@ mod updater;
 pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
 pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
 pub use config::{Config, ConfigError};
+pub use control::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
 pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use lock::{Lock, LockError};
-pub use probe::HostAgent;
+pub use packages::SystemPackages;
+pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness};
 pub use service::Systemd;
 pub use switch::{
-    Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
+    Database, NoService, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
 };
 pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};

@@ -95,12 +95,12 @@ impl Agent for HostAgent {
     }
 
     fn trusted_issuers(&self) -> Vec<String> {
-        trusted(&self.trust).iter().map(|authority| CaPin::of(authority).to_string()).collect()
+        trusted_authorities(&self.trust).iter().map(|authority| CaPin::of(authority).to_string()).collect()
     }
 }
 
 /// The authorities that the agent trusts, as it wrote them down.
-pub(crate) fn trusted(path: &Path) -> Vec<Certificate> {
+pub fn trusted_authorities(path: &Path) -> Vec<Certificate> {
     const END: &str = "-----END CERTIFICATE-----";
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let blocks = text.split_inclusive(END).filter(|block| block.contains(END));

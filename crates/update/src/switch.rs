@@ -247,7 +247,7 @@ impl Parts<'_> {
         };
         let runs = !offline && self.service.is_active().map_err(host_failed("recover"))?;
         if offline {
-            Parts { service: &Nobody, ..*self }.undo(&journal, false)?;
+            Parts { service: &NoService, ..*self }.undo(&journal, false)?;
         } else {
             self.undo(&journal, runs)?;
         }
@@ -257,9 +257,9 @@ impl Parts<'_> {
 
 /// A service manager that is not there to be asked: before the network, or in an image.
 #[derive(Debug)]
-pub(crate) struct Nobody;
+pub struct NoService;
 
-impl Service for Nobody {
+impl Service for NoService {
     fn is_enabled(&self) -> Result<bool, HostError> {
         Ok(false)
     }

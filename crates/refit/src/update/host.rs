@@ -1,0 +1,166 @@
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_pki::{CaPin, public_client_config};
+use refit_types::UpdaterStatus;
+use refit_update::{
+    Clock, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
+    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater,
+    trusted_authorities,
+};
+
+use super::progress::Bar;
+use crate::exit::Failure;
+
+/// This host, or an image of one, and the agent on it.
+pub(super) struct Host {
+    pub(super) layout: Layout,
+    profile: Profile,
+    service: Box<dyn Service>,
+    agent: HostAgent,
+}
+
+/// The clock of the system.
+#[derive(Debug)]
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn sleep(&self, length: Duration) {
+        std::thread::sleep(length);
+    }
+}
+
+impl Host {
+    pub(super) fn new(root: &Path, profile: Option<&Path>, suffix: Option<&str>) -> Result<Self, Failure> {
+        let profile = match profile {
+            Some(path) => Profile::load(path).map_err(Failure::failed)?,
+            None => Profile::refit(),
+        };
+        if let Some(suffix) = suffix.filter(|suffix| !is_good_suffix(suffix)) {
+            let shown: String = suffix.chars().take(80).collect();
+            return Err(Failure::usage(format!(
+                "{shown:?} is not a suffix; expected letters, digits and '-'"
+            )));
+        }
+        let root = std::path::absolute(root).map_err(Failure::failed)?;
+        let layout = Layout::new(&root, &profile, suffix);
+        let has_systemd = layout.is_host() && Path::new("/run/systemd/system").exists();
+        let service: Box<dyn Service> = match has_systemd {
+            true => Box::new(Systemd::new(layout.unit())),
+            false => Box::new(NoService),
+        };
+        let agent = HostAgent::new(&layout, &profile);
+        Ok(Self { layout, profile, service, agent })
+    }
+
+    /// The lock; nothing if a live updater has it and that is as good.
+    pub(super) fn lock(&self, may_pass: bool) -> Result<Option<Lock>, Failure> {
+        match Lock::take(&self.layout.lock()) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Held(_)) if may_pass => Ok(None),
+            Err(error) => Err(Failure::failed(error)),
+        }
+    }
+
+    pub(super) fn status(&self) -> UpdaterStatus {
+        let read = std::fs::read(self.layout.status()).ok();
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn recover(&self, offline: bool) -> Result<Option<Journal>, Failure> {
+        let control = self.control(String::new(), None, None)?;
+        control.with(|control| self.parts(control).recover(offline).map_err(Failure::failed))
+    }
+
+    /// The control plane that the agent's configuration names.
+    pub(super) fn configured_proxy(&self) -> Result<String, Failure> {
+        let path = self.layout.outside(&self.profile.config);
+        let missing =
+            || Failure::failed(format!("no proxy is known: name it with --proxy, or in {}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|_| missing())?;
+        let document: serde_json::Value = serde_saphyr::from_str(&text)
+            .map_err(|error| Failure::failed(format!("{} cannot be read: {error}", path.display())))?;
+        let own = document.get(&self.profile.name).unwrap_or(&serde_json::Value::Null);
+        let proxy = own.get("proxy").or_else(|| own.get("proxy_server")).and_then(|proxy| proxy.as_str());
+        let first = || own.get("proxies")?.get(0)?.as_str();
+        proxy.or_else(first).map(str::to_owned).ok_or_else(missing)
+    }
+
+    pub(super) fn with_updater<T>(
+        &self,
+        proxy: String,
+        base_url: Option<String>,
+        pin: Option<CaPin>,
+        command: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>,
+    ) -> Result<T, Failure> {
+        let packages = SystemPackages::keeping(&self.layout.outside(&self.profile.config));
+        self.control(proxy, base_url, pin)?.with(|control| {
+            let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
+            let updater = Updater { parts: self.parts(control), random, packages: &packages };
+            command(&updater).map_err(Failure::failed)
+        })
+    }
+
+    fn parts<'a>(&'a self, control: &'a dyn refit_update::ControlPlane) -> Parts<'a> {
+        Parts {
+            disk: &RealDisk,
+            layout: &self.layout,
+            profile: &self.profile,
+            service: &*self.service,
+            agent: &self.agent,
+            clock: &SystemClock,
+            control,
+        }
+    }
+
+    fn control(
+        &self,
+        proxy: String,
+        base_url: Option<String>,
+        pin: Option<CaPin>,
+    ) -> Result<Control<'_>, Failure> {
+        let trusted = trusted_authorities(&self.layout.data().join("trust.pem"));
+        let tls = public_client_config(pin, &trusted).map_err(Failure::failed)?;
+        let source = HttpsSource::new(tls, HttpsOptions::default()).map_err(Failure::failed)?;
+        Ok(Control { host: self, source, proxy: with_port(proxy), base_url, bar: Bar::new() })
+    }
+}
+
+/// What the control plane is asked with.
+struct Control<'a> {
+    host: &'a Host,
+    source: HttpsSource,
+    proxy: String,
+    base_url: Option<String>,
+    bar: Bar,
+}
+
+impl Control<'_> {
+    fn with<T>(self, work: impl FnOnce(&HttpsControlPlane<'_>) -> T) -> T {
+        let progress = |bytes, total| self.bar.at(bytes, total);
+        work(&HttpsControlPlane {
+            source: &self.source,
+            disk: &RealDisk,
+            layout: &self.host.layout,
+            profile: &self.host.profile,
+            proxy: self.proxy,
+            base_url: self.base_url,
+            progress: &progress,
+        })
+    }
+}
+
+/// The control plane's own port, where none is named.
+fn with_port(proxy: String) -> String {
+    let has_port = proxy.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port || proxy.is_empty() { proxy } else { format!("{proxy}:3080") }
+}
+
+fn is_good_suffix(suffix: &str) -> bool {
+    (1..=32).contains(&suffix.len()) && suffix.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
