@@ -37,4 +37,4 @@ pub use service::Systemd;
 pub use switch::{
     Database, NoService, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
 };
-pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};
+pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency, last_status};

@@ -288,10 +288,8 @@ impl Updater<'_> {
             .map_err(|source| UpdateError::Disk { what: "the pointer to the active version", source })
     }
 
-    /// What was last told of this updater; nothing if nothing can be read.
-    pub fn status(&self) -> UpdaterStatus {
-        let read = self.parts.disk.read(&self.parts.layout.status()).ok();
-        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    fn status(&self) -> UpdaterStatus {
+        last_status(self.parts.disk, self.parts.layout)
     }
 
     /// Writes down what came of a command, for `status` and for the agent's heartbeat.
@@ -324,6 +322,12 @@ impl Updater<'_> {
         }
         Ok(outcome)
     }
+}
+
+/// What was last told of the updater of a host; nothing if nothing can be read.
+pub fn last_status(disk: &dyn Disk, layout: &Layout) -> UpdaterStatus {
+    let read = disk.read(&layout.status()).ok();
+    read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// A version stops being complete before the rest of it goes.

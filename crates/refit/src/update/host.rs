@@ -6,7 +6,7 @@ use refit_pki::{CaPin, public_client_config};
 use refit_types::UpdaterStatus;
 use refit_update::{
     Clock, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater,
+    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater, last_status,
     trusted_authorities,
 };
 
@@ -68,8 +68,7 @@ impl Host {
     }
 
     pub(super) fn status(&self) -> UpdaterStatus {
-        let read = std::fs::read(self.layout.status()).ok();
-        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        last_status(&RealDisk, &self.layout)
     }
 
     pub(super) fn recover(&self, offline: bool) -> Result<Option<Journal>, Failure> {
