@@ -14,13 +14,27 @@ use crate::IdentityFacts;
 #[error("{0}")]
 pub struct HostError(pub String);
 
-/// Who starts and stops the agent.
+/// How the agent's service stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceState {
+    /// It runs.
+    Running,
+    /// It should, and does not get there: it starts, ends and is started again.
+    Failing,
+    /// Nobody wants it to run now.
+    Stopped,
+}
+
+/// Who starts and stops the agent, and wakes its updater.
 pub trait Service: Debug + Send + Sync {
-    /// Whether the agent is to run on this host at all.
+    /// Whether the agent is to run from the next boot on.
     fn is_enabled(&self) -> Result<bool, HostError>;
 
-    /// Whether it runs now.
-    fn is_active(&self) -> Result<bool, HostError>;
+    /// Has it run, or not, from the next boot on.
+    fn set_enabled(&self, enabled: bool) -> Result<(), HostError>;
+
+    /// How it stands now.
+    fn state(&self) -> Result<ServiceState, HostError>;
 
     /// Asks the agent to become what is at the path that it was started by.
     fn reload(&self) -> Result<(), HostError>;
@@ -28,11 +42,14 @@ pub trait Service: Debug + Send + Sync {
     /// Stops it, and returns when it is gone.
     fn stop(&self) -> Result<(), HostError>;
 
-    /// Starts it.
+    /// Has it started, without a wait for it to be ready.
     fn start(&self) -> Result<(), HostError>;
 
-    /// Reads the unit again after it has changed.
+    /// Reads the units again after they have changed.
     fn refresh(&self) -> Result<(), HostError>;
+
+    /// Has the updater run by itself from now on, or no longer.
+    fn set_updates(&self, on: bool) -> Result<(), HostError>;
 }
 
 /// How an agent that runs says it is.

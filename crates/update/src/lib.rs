@@ -26,15 +26,15 @@ pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable,
 pub use config::{Config, ConfigError};
 pub use control::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
-pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service};
+pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service, ServiceState};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use lock::{Lock, LockError};
 pub use packages::SystemPackages;
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness};
-pub use service::Systemd;
+pub use service::{NoService, Systemd};
 pub use switch::{
-    Database, NoService, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
+    Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
 };
 pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency, last_status};

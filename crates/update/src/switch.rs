@@ -9,7 +9,7 @@ use refit_types::Version;
 use crate::backup::{back_up, restore, usable};
 use crate::disk::{Disk, FileKind, parent, point_durably};
 use crate::health::{self, Verdict};
-use crate::host::{Agent, Clock, ControlPlane, HostError, Service};
+use crate::host::{Agent, Clock, ControlPlane, HostError, Service, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::profile::Profile;
@@ -120,7 +120,7 @@ impl Parts<'_> {
         if let Some(from) = from {
             self.back_up(from, proxy)?;
         }
-        let runs = self.service.is_active().map_err(host_failed("service"))?;
+        let runs = self.service.state().map_err(host_failed("service"))? != ServiceState::Stopped;
         let journal = Journal { from: from.cloned(), to: to.clone(), step: Step::Pointing, attempt };
         journal.store(self.disk, self.layout).map_err(failed("journal"))?;
         match self.go(&journal, database, runs) {
@@ -245,43 +245,13 @@ impl Parts<'_> {
         let Some(journal) = Journal::load(self.disk, self.layout).map_err(failed("recover"))? else {
             return Ok(None);
         };
-        let runs = !offline && self.service.is_active().map_err(host_failed("recover"))?;
+        let runs = !offline && self.service.state().map_err(host_failed("recover"))? != ServiceState::Stopped;
         if offline {
-            Parts { service: &NoService, ..*self }.undo(&journal, false)?;
+            Parts { service: &crate::NoService, ..*self }.undo(&journal, false)?;
         } else {
             self.undo(&journal, runs)?;
         }
         Ok(Some(journal))
-    }
-}
-
-/// A service manager that is not there to be asked: before the network, or in an image.
-#[derive(Debug)]
-pub struct NoService;
-
-impl Service for NoService {
-    fn is_enabled(&self) -> Result<bool, HostError> {
-        Ok(false)
-    }
-
-    fn is_active(&self) -> Result<bool, HostError> {
-        Ok(false)
-    }
-
-    fn reload(&self) -> Result<(), HostError> {
-        Ok(())
-    }
-
-    fn stop(&self) -> Result<(), HostError> {
-        Ok(())
-    }
-
-    fn start(&self) -> Result<(), HostError> {
-        Ok(())
-    }
-
-    fn refresh(&self) -> Result<(), HostError> {
-        Ok(())
     }
 }
 

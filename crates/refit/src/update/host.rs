@@ -51,7 +51,7 @@ impl Host {
         let layout = Layout::new(&root, &profile, suffix);
         let has_systemd = layout.is_host() && Path::new("/run/systemd/system").exists();
         let service: Box<dyn Service> = match has_systemd {
-            true => Box::new(Systemd::new(layout.unit())),
+            true => Box::new(Systemd::new(layout.unit(), Vec::new())),
             false => Box::new(NoService),
         };
         let agent = HostAgent::new(&layout, &profile);

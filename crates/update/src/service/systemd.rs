@@ -1,36 +1,37 @@
 use std::process::{Command, Stdio};
 
-use crate::host::{HostError, Service};
+use crate::host::{HostError, Service, ServiceState};
 
-/// The agent as a unit of systemd.
+/// The agent as a unit of systemd, with the units that wake its updater.
 #[derive(Debug, Clone)]
 pub struct Systemd {
     unit: String,
+    triggers: Vec<String>,
 }
 
 impl Systemd {
-    /// The unit of that name.
-    pub fn new(unit: &str) -> Self {
-        Self { unit: unit.to_owned() }
+    /// The unit of that name, whose updater those others start.
+    pub fn new(unit: &str, triggers: Vec<String>) -> Self {
+        Self { unit: unit.to_owned(), triggers }
     }
 
-    /// Runs `systemctl`; what it exits with, and what it says.
-    fn systemctl(&self, arguments: &[&str]) -> Result<(bool, String), HostError> {
+    /// Runs `systemctl`; whether it succeeded, what it answered, and what it complained of.
+    fn systemctl(&self, arguments: &[&str]) -> Result<(bool, String, String), HostError> {
         let output = Command::new("systemctl")
             .arg("--no-ask-password")
             .args(arguments)
             .stdin(Stdio::null())
             .output()
             .map_err(|error| HostError(format!("systemctl cannot be run: {error}")))?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Ok((output.status.success(), said))
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
     }
 
-    fn must(&self, verb: &str, arguments: &[&str]) -> Result<(), HostError> {
+    fn must(&self, what: &str, arguments: &[&str]) -> Result<(), HostError> {
         match self.systemctl(arguments)? {
-            (true, _) => Ok(()),
-            (false, said) => Err(HostError(format!(
-                "{verb} of {} failed: {said}; see `journalctl -u {}`",
+            (true, ..) => Ok(()),
+            (false, _, said) => Err(HostError(format!(
+                "{what} of {} failed: {said}; see `journalctl -u {}`",
                 self.unit, self.unit
             ))),
         }
@@ -42,8 +43,19 @@ impl Service for Systemd {
         Ok(self.systemctl(&["is-enabled", "--quiet", &self.unit])?.0)
     }
 
-    fn is_active(&self) -> Result<bool, HostError> {
-        Ok(self.systemctl(&["is-active", "--quiet", &self.unit])?.0)
+    fn set_enabled(&self, enabled: bool) -> Result<(), HostError> {
+        let verb = if enabled { "enable" } else { "disable" };
+        self.must(verb, &["--quiet", verb, &self.unit])
+    }
+
+    fn state(&self) -> Result<ServiceState, HostError> {
+        let (_, state, _) = self.systemctl(&["show", "--property=ActiveState", "--value", &self.unit])?;
+        Ok(match state.as_str() {
+            "active" | "reloading" => ServiceState::Running,
+            "activating" => ServiceState::Failing,
+            "failed" if self.is_enabled()? => ServiceState::Failing,
+            _ => ServiceState::Stopped,
+        })
     }
 
     fn reload(&self) -> Result<(), HostError> {
@@ -57,10 +69,19 @@ impl Service for Systemd {
     fn start(&self) -> Result<(), HostError> {
         // A unit that failed too often is not started before that is forgotten.
         let _ = self.systemctl(&["reset-failed", &self.unit])?;
-        self.must("the start", &["start", &self.unit])
+        self.must("the start", &["start", "--no-block", &self.unit])
     }
 
     fn refresh(&self) -> Result<(), HostError> {
         self.must("daemon-reload", &["daemon-reload"])
+    }
+
+    fn set_updates(&self, on: bool) -> Result<(), HostError> {
+        if self.triggers.is_empty() {
+            return Ok(());
+        }
+        let verb = if on { "start" } else { "stop" };
+        let triggers = self.triggers.iter().map(String::as_str);
+        self.must("the timer", &[verb].into_iter().chain(triggers).collect::<Vec<_>>())
     }
 }

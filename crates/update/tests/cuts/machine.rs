@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
     Agent, Answer, Clock, Condition, Config, ControlPlane, Disk, HostError, IdentityFacts, Layout, Outcome,
-    Packages, Parts, Profile, Service, UpdateError, Updater, Urgency, active_version, create_dirs_durably,
-    write_durably,
+    Packages, Parts, Profile, Service, ServiceState, UpdateError, Updater, Urgency, active_version,
+    create_dirs_durably, write_durably,
 };
 
 use crate::disk::MemoryDisk;
@@ -174,8 +174,15 @@ impl Service for Machine {
         Ok(true)
     }
 
-    fn is_active(&self) -> Result<bool, HostError> {
-        self.with_power(|| self.state.lock().unwrap().running.is_some())
+    fn set_enabled(&self, _: bool) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn state(&self) -> Result<ServiceState, HostError> {
+        self.with_power(|| match self.state.lock().unwrap().running {
+            Some(_) => ServiceState::Running,
+            None => ServiceState::Stopped,
+        })
     }
 
     fn reload(&self) -> Result<(), HostError> {
@@ -191,6 +198,10 @@ impl Service for Machine {
     }
 
     fn refresh(&self) -> Result<(), HostError> {
+        self.with_power(|| ())
+    }
+
+    fn set_updates(&self, _: bool) -> Result<(), HostError> {
         self.with_power(|| ())
     }
 }
