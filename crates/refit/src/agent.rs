@@ -103,7 +103,7 @@ impl Start {
 
     fn run(self) -> Result<(), Failure> {
         let config = self.settings()?.check(&default_data_dir()).map_err(Failure::usage)?;
-        crate::server::log_to_stderr()?;
+        crate::log::to_stderr()?;
         let version = stamp::version()?;
         let end = crate::block_on(async {
             run_agent(config, version, crate::EDITION).await.map_err(Failure::failed)

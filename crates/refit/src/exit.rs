@@ -26,9 +26,16 @@ impl Failure {
         Self { message: error.to_string(), code }
     }
 
+    /// Another program did the job and has told the person; its exit code is this one's.
+    pub(crate) fn passed_on(code: u8) -> Result<(), Self> {
+        if code == 0 { Ok(()) } else { Err(Self { message: String::new(), code }) }
+    }
+
     /// Tells the person and gives the code to exit with.
     pub(crate) fn report(self) -> ExitCode {
-        anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", self.message);
+        if !self.message.is_empty() {
+            anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", self.message);
+        }
         ExitCode::from(self.code)
     }
 }

@@ -1,11 +1,12 @@
 //! Refit as one binary: `refit server`, `refit agent`, and `refitctl` or `refit-update` when it is called by that
-//! name; `refitctl` also as `refit ctl`.
+//! name; these also as `refit ctl` and `refit update`.
 
 mod agent;
 mod ctl;
 mod data_dir;
 mod exit;
 mod invocation;
+mod log;
 mod output;
 mod server;
 mod stamp;
@@ -46,6 +47,8 @@ enum Command {
     Agent(agent::Args),
     /// Administer a cluster (the same as refitctl)
     Ctl(ctl::Args),
+    /// Keep the agent of this host on the version that the cluster wants (the same as refit-update)
+    Update(update::Args),
     /// Show the version of this program
     #[command(after_help = "Example:\n  refit version --format json")]
     Version {
@@ -70,12 +73,13 @@ fn main() -> ExitCode {
     let outcome = if invocation.is("refitctl") {
         ctl::run(ctl::Program::parse().args, &invocation)
     } else if invocation.is("refit-update") {
-        update::run(update::Program::parse())
+        update::run(update::Program::parse().args, &invocation)
     } else {
         match Refit::parse().command {
             Command::Server(args) => server::run(args, &invocation),
             Command::Agent(args) => agent::run(args),
             Command::Ctl(args) => ctl::run(args, &invocation),
+            Command::Update(args) => update::run(args, &invocation),
             Command::Version { format } => version::show("refit", format),
             Command::Stamp(args) => args.run(),
             Command::Completions { shell } => output::completions(shell, Refit::command()),

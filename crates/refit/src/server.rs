@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 use refit_server::{Config, Release, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use crate::data_dir::default_data_dir;
 use crate::exit::Failure;
@@ -67,7 +66,7 @@ impl Args {
 /// Serves until it is told to stop.
 pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
     let config = args.config()?;
-    log_to_stderr()?;
+    crate::log::to_stderr()?;
     let release = Release { edition: crate::EDITION, ..Release::current(stamp::version()?) };
     crate::block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
@@ -105,16 +104,4 @@ fn greeting(server: &Server, ctl: &str) -> String {
         ("Health", format!("http://{}/readyz", server.diag_address)),
     ]);
     format!("Refit {} is serving.\n\n{facts}\n\nTry next:\n  {ctl} status\n", stamp::text())
-}
-
-/// Logs go to standard error, as `REFIT_LOG` says.
-pub(crate) fn log_to_stderr() -> Result<(), Failure> {
-    let filter = match std::env::var("REFIT_LOG") {
-        Ok(text) => EnvFilter::try_new(&text)
-            .map_err(|error| Failure::usage(format!("REFIT_LOG: {text:?} is not a log filter: {error}")))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
-    Ok(())
 }

@@ -178,7 +178,7 @@ async fn an_image_gets_what_the_cluster_wants_and_keeps_it() {
     assert_eq!(said(&image.update(&["update"])), "Nothing to do: 1.2.4 is active (pinned).\n");
     said(&image.update(&["unpin"]));
     said(&image.update(&["disable"]));
-    assert!(said(&image.update(&["update"])).contains("Updates are disabled"));
+    assert!(said(&image.update(&["update"])).contains("updates are disabled"));
     assert_eq!(image.status()["agent_updates_enabled"], false);
 }
 
@@ -190,8 +190,10 @@ async fn what_cannot_be_had_or_trusted_changes_nothing() {
     let missing = image.update(&["update"]);
     let told = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert_eq!(missing.status.code(), Some(1));
-    assert!(told.contains("9.9.9 cannot be installed") && told.contains("404"), "{told}");
+    assert!(told.contains("9.9.9 was not installed, at download") && told.contains("404"), "{told}");
     assert_eq!(image.active(), "1.2.3");
+    let failure = &image.status()["last_failure"];
+    assert_eq!((&failure["version"], &failure["step"]), (&"9.9.9".into(), &"download".into()));
 
     let other = Image { root: cluster.folder.path().join("other") };
     let pin = format!("sha256:{}", "0".repeat(64));
@@ -254,7 +256,7 @@ async fn two_updaters_never_work_side_by_side() {
         let count = |text: &str| told.iter().filter(|told| told.contains(text)).count();
         assert_eq!(count("Updated from 1.2.3 to 1.2.4"), 1, "{told:?}");
         assert_eq!(
-            count("another updater is at work") + count("Nothing to do: 1.2.4 is active"),
+            count("Another updater is at work") + count("Nothing to do: 1.2.4 is active"),
             1,
             "{told:?}"
         );

@@ -1,5 +1,5 @@
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use refit_types::Version;
@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, FileKind, create_dirs_durably, parent, write_durably};
 use crate::layout::Layout;
+
+const COPY: &str = "sqlite.db";
+const NOTE: &str = "backup.yaml";
 
 /// `backup.yaml`: what the database beside it is worth. It is written last: without it there is no backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,18 @@ pub struct BackupSpec {
     /// Who issued that identity, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_issuer: Option<String>,
+    /// Whether the version ever proved that it works: if not, its database is only kept for the way back.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub proved: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_yes(proved: &bool) -> bool {
+    *proved
 }
 
 /// What is known of the identity in the agent's database.
@@ -67,6 +82,9 @@ pub enum Unusable {
         /// What it should be of.
         wanted: String,
     },
+    /// The version never worked.
+    #[error("the backup is of {0} when it had never proved that it works")]
+    Unproved(Version),
     /// Its identity is over.
     #[error("the identity in the backup of {version} was good until {until} only")]
     Expired {
@@ -99,19 +117,30 @@ pub struct Circumstances {
 /// Copies the agent's database beside the version that is being left. What was there is invalid first.
 pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Result<()> {
     let folder = layout.backup(&spec.version);
-    let (copy, note, aside) =
-        (folder.join("sqlite.db"), folder.join("backup.yaml"), folder.join("sqlite.db.new"));
+    let note = folder.join(NOTE);
     create_dirs_durably(disk, &folder, 0o700)?;
     remove_if_there(disk, &note)?;
     disk.sync_dir(&folder)?;
-    remove_database(disk, &aside)?;
-    disk.back_up_database(&layout.database(), &aside)?;
-    disk.sync_file(&aside)?;
-    disk.rename(&aside, &copy)?;
-    disk.sync_dir(&folder)?;
+    copy_into(disk, layout, &folder)?;
     let note_of = BackupNote { version: "v1".into(), kind: "db_backup".into(), spec: spec.clone() };
     let text = serde_saphyr::to_string(&note_of).map_err(|error| io::Error::other(error.to_string()))?;
     write_durably(disk, &note, text.as_bytes(), 0o600)
+}
+
+/// Copies the database that was there before anything was installed: an agent of some other installation's.
+pub(crate) fn back_up_before(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+    let folder = layout.backup_before();
+    create_dirs_durably(disk, &folder, 0o700)?;
+    copy_into(disk, layout, &folder)
+}
+
+fn copy_into(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
+    let aside = folder.join("sqlite.db.new");
+    remove_database(disk, &aside)?;
+    disk.back_up_database(&layout.database(), &aside)?;
+    disk.sync_file(&aside)?;
+    disk.rename(&aside, &folder.join(COPY))?;
+    disk.sync_dir(folder)
 }
 
 /// The backup of a version, if it can be restored under these circumstances.
@@ -124,8 +153,8 @@ pub fn usable(
     let folder = layout.backup(version);
     let missing = || Unusable::Missing(version.clone());
     let garbled = |problem: String| Unusable::Garbled { version: version.clone(), problem };
-    let bytes = disk.read(&folder.join("backup.yaml")).map_err(|_| missing())?;
-    if !matches!(disk.kind(&folder.join("sqlite.db")), Ok(Some(FileKind::File { .. }))) {
+    let bytes = disk.read(&folder.join(NOTE)).map_err(|_| missing())?;
+    if !matches!(disk.kind(&folder.join(COPY)), Ok(Some(FileKind::File { .. }))) {
         return Err(missing());
     }
     let text = String::from_utf8(bytes).map_err(|error| garbled(error.to_string()))?;
@@ -142,6 +171,9 @@ fn judge(spec: BackupSpec, version: &Version, circumstances: &Circumstances) -> 
         let (found, wanted) = (spec.proxy, circumstances.proxy.clone());
         return Err(Unusable::Foreign { what: "the control plane", found, wanted });
     }
+    if !spec.proved {
+        return Err(Unusable::Unproved(version.clone()));
+    }
     if let Some(until) = spec.identity_valid_until.filter(|until| *until <= circumstances.now) {
         return Err(Unusable::Expired { version: version.clone(), until });
     }
@@ -153,25 +185,59 @@ fn judge(spec: BackupSpec, version: &Version, circumstances: &Circumstances) -> 
     }
 }
 
-/// Puts the backup of a version in the place of the agent's database. The agent must be fully stopped.
-pub fn restore(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
+/// Copies the backup of a version to where only a rename is left to do: while the agent still runs, because the copy
+/// is what takes time and room.
+pub fn prepare(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
+    let aside = prepared(layout);
+    remove_database(disk, &aside)?;
+    disk.back_up_database(&layout.backup(version).join(COPY), &aside)?;
+    disk.sync_file(&aside)
+}
+
+/// Puts what was prepared in the place of the agent's database. The agent must be fully stopped.
+pub fn restore(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+    put_in_place(disk, layout, &prepared(layout))
+}
+
+/// Gives back the database that was copied when a switch began. The copy itself takes its place, so that a full disk
+/// cannot stand in the way; it is worth nothing afterwards. To be called again after a cut. The agent must be fully
+/// stopped.
+pub(crate) fn give_back(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
+    let copy = folder.join(COPY);
+    if disk.kind(&copy)?.is_some() {
+        match put_in_place(disk, layout, &copy) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let aside = prepared(layout);
+                remove_database(disk, &aside)?;
+                disk.back_up_database(&copy, &aside)?;
+                disk.sync_file(&aside)?;
+                put_in_place(disk, layout, &aside)?;
+                disk.remove_file(&copy)?;
+            }
+            other => other?,
+        }
+        disk.sync_dir(folder)?;
+    }
+    remove_if_there(disk, &folder.join(NOTE))?;
+    remove_database(disk, &prepared(layout))
+}
+
+fn put_in_place(disk: &dyn Disk, layout: &Layout, copy: &Path) -> io::Result<()> {
     let database = layout.database();
-    let mut aside = database.clone().into_os_string();
-    aside.push(".new");
-    let aside = Path::new(&aside);
-    remove_database(disk, aside)?;
-    disk.back_up_database(&layout.backup(version).join("sqlite.db"), aside)?;
-    disk.sync_file(aside)?;
     // A log of the old database must not be taken for one of the new.
-    for log in ["-wal", "-shm"] {
+    for log in ["-wal", "-shm", "-journal"] {
         remove_if_there(disk, &beside(&database, log))?;
     }
     disk.sync_dir(parent(&database))?;
-    disk.rename(aside, &database)?;
+    disk.rename(copy, &database)?;
     disk.sync_dir(parent(&database))
 }
 
-fn beside(database: &Path, suffix: &str) -> std::path::PathBuf {
+fn prepared(layout: &Layout) -> PathBuf {
+    beside(&layout.database(), ".new")
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -208,6 +274,7 @@ mod tests {
             creation_time: at("2026-01-01T00:00:00Z"),
             identity_valid_until: Some(at("2026-02-01T00:00:00Z")),
             identity_issuer: Some("sha256:aa".into()),
+            proved: true,
         }
     }
 
@@ -239,7 +306,8 @@ mod tests {
         drop(open);
         assert_eq!(rows(&layout.database()), ["new", "old"]);
         std::fs::write(beside(&layout.database(), "-wal"), "a log of the old one").unwrap();
-        restore(&RealDisk, &layout, &spec().version).unwrap();
+        prepare(&RealDisk, &layout, &spec().version).unwrap();
+        restore(&RealDisk, &layout).unwrap();
         assert_eq!(rows(&layout.database()), ["old"]);
         assert_eq!(rows(&layout.backup(&spec().version).join("sqlite.db")), ["old"], "it can be used again");
     }
@@ -263,6 +331,8 @@ mod tests {
         assert!(judged(other, &now()).contains("is of version 15.0.0, not of 15.1.0"));
         let other = BackupSpec { proxy: "elsewhere:3080".into(), ..spec() };
         assert!(judged(other, &now()).contains("the control plane elsewhere:3080"));
+        let unproved = BackupSpec { proved: false, ..spec() };
+        assert!(judged(unproved, &now()).contains("never proved"));
         let late = Circumstances { now: at("2026-02-01T00:00:00Z"), ..now() };
         assert!(judged(spec(), &late).contains("was good until"));
         let rotated = Circumstances { trusted: vec!["sha256:bb".into()], ..now() };

@@ -3,7 +3,7 @@ use std::io::Read;
 use refit_types::{Edition, HostId, Version};
 use serde::Deserialize;
 
-use crate::archive::{Source, install};
+use crate::archive::{Source, install, shown};
 use crate::host::{Answer, ControlPlane, HostError};
 use crate::{Disk, Layout, Profile};
 
@@ -82,10 +82,14 @@ impl ControlPlane for HttpsControlPlane<'_> {
         let base = self.base_url.as_deref().unwrap_or(&own);
         let url = self.profile.artifact_url(base, answer.edition, &answer.version);
         let (disk, layout, profile) = (self.disk, self.layout, self.profile);
-        install(disk, layout, profile, self.source, &url, &answer.version, &|bytes, total| {
-            (self.progress)(bytes, total);
-        })
-        .map(drop)
-        .map_err(|error| HostError(error.to_string()))
+        tracing::info!("Downloading {} from {}", answer.version, shown(&url));
+        let installed =
+            install(disk, layout, profile, self.source, &url, &answer.version, &|bytes, total| {
+                (self.progress)(bytes, total);
+            })
+            .map_err(|error| HostError(error.to_string()))?;
+        let (place, sha256) = (installed.directory.display(), &installed.sha256);
+        tracing::info!("Unpacked {} to {place}; its SHA-256 is {sha256}, as published", answer.version);
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Whether the version that was switched to works.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +14,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 const HOLDS_FOR: Duration = Duration::from_secs(5);
 /// How often it is asked.
 const EVERY: Duration = Duration::from_millis(200);
+/// How long an answer of the control plane to the updater counts: it is not there to be asked by every host that
+/// fails, five times a second.
+const REACHED_FOR: Duration = Duration::from_secs(5);
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +36,19 @@ pub(crate) fn wait(
     since: Timestamp,
 ) -> Verdict {
     let begin = clock.now();
+    let asked = Cell::new(None::<(Timestamp, bool)>);
+    let reaches = || match asked.get() {
+        Some((at, reached)) if elapsed(at, clock.now()) < REACHED_FOR => reached,
+        _ => {
+            let reached = reaches();
+            asked.set(Some((clock.now(), reached)));
+            reached
+        }
+    };
     let (mut good_since, mut last) = (None::<(Timestamp, Condition)>, "no agent answers".to_owned());
     loop {
         let now = clock.now();
-        match judge(agent.condition(), reaches, version, since) {
+        match judge(agent.condition(), &reaches, version, since) {
             Ok(condition) => match &good_since {
                 Some((at, first)) if first.started_at == condition.started_at => {
                     if elapsed(*at, now) >= HOLDS_FOR {

@@ -16,8 +16,8 @@ pub struct Journal {
     pub to: Version,
     /// How far it has come.
     pub step: Step,
-    /// The attempt, as the control plane counts it.
-    pub attempt: u64,
+    /// Whether there was a database, which is now also beside what is being left.
+    pub backed_up: bool,
 }
 
 /// How far a switch has come.

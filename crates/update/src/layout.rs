@@ -15,31 +15,95 @@ pub struct Layout {
     units: PathBuf,
     unit: String,
     database: PathBuf,
+    agent_config: PathBuf,
+    suffix: Option<String>,
 }
 
 impl Layout {
-    /// The places of a profile below `root`. A suffix keeps a second agent on one host apart.
+    /// The places of a profile below `root`. A suffix keeps a second agent on one host apart: nothing of it is where
+    /// the first one's is, its links neither.
     pub fn new(root: &Path, profile: &Profile, suffix: Option<&str>) -> Self {
         let suffixed = |path: &Path| match suffix {
             Some(suffix) => PathBuf::from(format!("{}-{suffix}", path.display())),
             None => path.to_owned(),
         };
         let data = suffixed(&profile.data_dir);
-        let unit = match suffix {
-            Some(suffix) => {
-                let stem = profile.unit.strip_suffix(".service").unwrap_or(&profile.unit);
-                format!("{stem}-{suffix}.service")
-            }
-            None => profile.unit.clone(),
+        let agent_config = match suffix {
+            Some(suffix) => profile.config.with_file_name(suffixed_name(
+                &profile.config.file_name().unwrap_or_default().to_string_lossy(),
+                suffix,
+            )),
+            None => profile.config.clone(),
         };
-        Self {
+        let bin = match suffix {
+            Some(suffix) => Path::new("/opt").join(format!("{}-{suffix}/bin", profile.name)),
+            None => profile.bin_dir.clone(),
+        };
+        let mut layout = Self {
             root: root.to_owned(),
             database: data.join(&profile.database),
             data,
-            bin: profile.bin_dir.clone(),
+            bin,
             units: profile.unit_dir.clone(),
-            unit,
+            unit: String::new(),
+            agent_config,
+            suffix: suffix.map(str::to_owned),
+        };
+        layout.unit = layout.unit_name(&profile.unit);
+        layout
+    }
+
+    /// What a unit of the profile is called on this host.
+    pub fn unit_name(&self, unit: &str) -> String {
+        match &self.suffix {
+            Some(suffix) => suffixed_name(unit, suffix),
+            None => unit.to_owned(),
         }
+    }
+
+    /// Whether this agent is a second one on its host.
+    pub fn is_suffixed(&self) -> bool {
+        self.suffix.is_some()
+    }
+
+    /// The agent's own configuration.
+    pub fn agent_config(&self) -> PathBuf {
+        self.outside(&self.agent_config)
+    }
+
+    /// What a second agent's unit says otherwise.
+    pub fn drop_in_text(&self, template: &str) -> String {
+        template
+            .replace("{suffix}", self.suffix.as_deref().unwrap_or_default())
+            .replace("{bin_dir}", &self.bin.display().to_string())
+            .replace("{data_dir}", &self.data.display().to_string())
+            .replace("{config}", &self.agent_config.display().to_string())
+    }
+
+    /// Where it says so.
+    pub fn drop_in(&self, unit: &str) -> PathBuf {
+        self.outside(&self.units).join(format!("{}.d/suffix.conf", self.unit_name(unit)))
+    }
+
+    /// The link by which a target starts a unit at boot.
+    pub fn wants_link(&self, target: &str, unit: &str) -> PathBuf {
+        let folder = Path::new("/etc/systemd/system").join(format!("{target}.wants"));
+        self.outside(&folder).join(self.unit_name(unit))
+    }
+
+    /// What that link says.
+    pub fn wants_target(&self, unit: &str) -> PathBuf {
+        self.units.join(self.unit_name(unit))
+    }
+
+    /// Where the database is kept that was there before anything was installed.
+    pub fn backup_before(&self) -> PathBuf {
+        self.versions().join("before")
+    }
+
+    /// There once the version has proved that it works.
+    pub fn proved(&self, version: &Version) -> PathBuf {
+        self.version(version).join("proved")
     }
 
     /// Where something that has that path inside is to be found from here.
@@ -82,6 +146,11 @@ impl Layout {
         self.data().join("active")
     }
 
+    /// The pointer back, made before the pointer moves: a full disk cannot stand in the way of a rename.
+    pub(crate) fn active_back(&self) -> PathBuf {
+        self.data().join("active.back")
+    }
+
     /// What the pointer says of a version: relative, so that it holds in images too.
     pub fn active_target(&self, version: &Version) -> PathBuf {
         Path::new("versions").join(version.to_string())
@@ -122,9 +191,9 @@ impl Layout {
         self.data.join("active/bin").join(binary)
     }
 
-    /// The link of the unit.
-    pub fn unit_link(&self) -> PathBuf {
-        self.outside(&self.units).join(&self.unit)
+    /// The link of a unit of the profile.
+    pub fn unit_link(&self, unit: &str) -> PathBuf {
+        self.outside(&self.units).join(self.unit_name(unit))
     }
 
     /// What that link says.
@@ -132,8 +201,16 @@ impl Layout {
         self.data.join("active/etc/systemd").join(unit)
     }
 
-    /// The unit's name on this host.
+    /// The service's name on this host.
     pub fn unit(&self) -> &str {
         &self.unit
+    }
+}
+
+/// `refit.service` and `b` give `refit-b.service`.
+fn suffixed_name(name: &str, suffix: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, kind)) => format!("{stem}-{suffix}.{kind}"),
+        None => format!("{name}-{suffix}"),
     }
 }

@@ -17,12 +17,15 @@ mod lock;
 mod packages;
 mod probe;
 mod profile;
+mod report;
 mod service;
 mod switch;
 mod updater;
 
 pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
-pub use backup::{BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, restore, usable};
+pub use backup::{
+    BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, prepare, restore, usable,
+};
 pub use config::{Config, ConfigError};
 pub use control::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
@@ -32,9 +35,10 @@ pub use layout::Layout;
 pub use lock::{Lock, LockError};
 pub use packages::SystemPackages;
 pub use probe::{HostAgent, trusted_authorities};
-pub use profile::{Profile, ProfileError, Readiness};
+pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
+pub use report::last_status;
 pub use service::{NoService, Systemd};
 pub use switch::{
-    Database, Parts, StepFailed, Switched, active_version, database_for, is_complete, next_try,
+    Database, Parts, StepFailed, Switched, Way, active_version, database_for, is_complete, next_try,
 };
-pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency, last_status};
+pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};

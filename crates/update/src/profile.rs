@@ -1,6 +1,7 @@
 mod check;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use refit_types::{Edition, Version};
 use serde::Deserialize;
@@ -21,6 +22,13 @@ pub struct Profile {
     pub version_arguments: Vec<String>,
     /// The service.
     pub unit: String,
+    /// Units that run the updater by itself; in an archive they are beside the service's.
+    #[serde(default)]
+    pub updater_units: Vec<UpdaterUnit>,
+    /// What units of a second agent on the host say otherwise: by unit, the text of a drop-in in which `{suffix}`,
+    /// `{bin_dir}`, `{data_dir}` and `{config}` are filled in. Without any, there can be no second agent.
+    #[serde(default)]
+    pub suffix_drop_ins: BTreeMap<String, String>,
     /// Where archives are: `{base_url}`, `{edition}`, `{version}`, `{os}` and `{arch}` are filled in.
     pub artifact: String,
     /// The one directory at the top of an archive; without it, binaries are at the top.
@@ -45,6 +53,17 @@ pub struct Profile {
     /// The system's package of the same agent, which is in the way.
     #[serde(default)]
     pub package: Option<String>,
+}
+
+/// A unit that runs the updater by itself, or has it run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdaterUnit {
+    /// Its name.
+    pub name: String,
+    /// The target that starts it at boot.
+    #[serde(default)]
+    pub wanted_by: Option<String>,
 }
 
 /// How an agent tells that it is healthy.
@@ -84,7 +103,53 @@ fn unit_dir() -> PathBuf {
     "/usr/local/lib/systemd/system".into()
 }
 
+fn own_updater_units() -> Vec<UpdaterUnit> {
+    let unit = |name: &str, target: Option<&str>| UpdaterUnit {
+        name: name.into(),
+        wanted_by: target.map(str::to_owned),
+    };
+    vec![
+        unit("refit-update.service", None),
+        unit("refit-update.timer", Some("timers.target")),
+        unit("refit-update.path", Some("multi-user.target")),
+    ]
+}
+
+fn own_drop_ins() -> BTreeMap<String, String> {
+    let texts = [
+        (
+            "refit.service",
+            "[Service]\nEnvironment=REFIT_DATA_DIR={data_dir} REFIT_CONFIG={config}\n\
+             EnvironmentFile=\nEnvironmentFile=-/etc/default/refit-{suffix}\n\
+             ExecStartPre=\nExecStartPre=-+{bin_dir}/refit-update --install-suffix {suffix} recover\n\
+             ExecStart=\nExecStart={bin_dir}/refit agent start\n",
+        ),
+        (
+            "refit-update.service",
+            "[Service]\nExecStart=\nExecStart={bin_dir}/refit-update --install-suffix {suffix} update\n",
+        ),
+        (
+            "refit-update.path",
+            "[Path]\nPathChanged=\nPathChanged={data_dir}/versions/wake\nUnit=refit-update-{suffix}.service\n",
+        ),
+    ];
+    texts.map(|(unit, text)| (unit.to_owned(), text.to_owned())).into()
+}
+
 impl Profile {
+    /// Where a unit is in an archive.
+    pub(crate) fn archive_path(&self, unit: &str) -> PathBuf {
+        match unit == self.unit {
+            true => self.archive_unit.clone().into(),
+            false => Path::new(&self.archive_unit).with_file_name(unit),
+        }
+    }
+
+    /// All units, the service first.
+    pub(crate) fn units(&self) -> impl Iterator<Item = &str> {
+        [self.unit.as_str()].into_iter().chain(self.updater_units.iter().map(|unit| unit.name.as_str()))
+    }
+
     /// Refit's own agent.
     pub fn refit() -> Self {
         Self {
@@ -93,6 +158,8 @@ impl Profile {
             updater: Some("refit-update".into()),
             version_arguments: version_arguments(),
             unit: "refit.service".into(),
+            updater_units: own_updater_units(),
+            suffix_drop_ins: own_drop_ins(),
             artifact: "{base_url}/refit-{edition}-v{version}-{os}-{arch}-bin.tar.gz".into(),
             archive_root: Some("refit".into()),
             archive_unit: "etc/systemd/refit.service".into(),

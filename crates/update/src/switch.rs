@@ -1,19 +1,20 @@
 //! From one version to another, with a way back from every moment of it.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_types::Version;
 
-use crate::backup::{back_up, restore, usable};
-use crate::disk::{Disk, FileKind, parent, point_durably};
+use crate::backup::{back_up, back_up_before, give_back, prepare, restore, usable};
+use crate::disk::{Disk, FileKind, parent, point_durably, write_durably};
 use crate::health::{self, Verdict};
 use crate::host::{Agent, Clock, ControlPlane, HostError, Service, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::profile::Profile;
-use crate::{BackupSpec, Circumstances, Unusable, links};
+use crate::{BackupSpec, Circumstances, NoService, Unusable, links};
 
 /// What a switch works with.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,19 @@ pub enum Database {
     Restore,
 }
 
+/// Where a switch leads.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    /// What is active; nothing on a fresh host.
+    pub from: Option<&'a Version>,
+    /// What is to be.
+    pub to: &'a Version,
+    /// What becomes of the database.
+    pub database: Database,
+    /// The control plane that the agent belongs to.
+    pub proxy: &'a str,
+}
+
 /// A step that failed, and why: kept for the operator and the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {reason}")]
@@ -58,6 +72,8 @@ pub struct StepFailed {
 pub enum Switched {
     /// The new version is active, and proved that it works if it was to run.
     Done,
+    /// It was called off before anything changed.
+    CalledOff,
     /// It was undone: the old version is active again, with its own database.
     Undone(StepFailed),
 }
@@ -66,7 +82,7 @@ pub(crate) fn failed(step: &'static str) -> impl Fn(io::Error) -> StepFailed {
     move |error| StepFailed { step, reason: error.to_string() }
 }
 
-fn host_failed(step: &'static str) -> impl Fn(HostError) -> StepFailed {
+pub(crate) fn host_failed(step: &'static str) -> impl Fn(HostError) -> StepFailed {
     move |error| StepFailed { step, reason: error.to_string() }
 }
 
@@ -107,31 +123,35 @@ pub fn database_for(
 
 impl Parts<'_> {
     /// Switches to a version that is complete. What is left is backed up first, and the way back is durable
-    /// before anything changes.
+    /// before anything changes; `still` is asked last before that.
     pub fn switch(
         &self,
-        from: Option<&Version>,
-        to: &Version,
-        database: Database,
-        attempt: u64,
-        proxy: &str,
+        way: Way<'_>,
+        still: &dyn Fn() -> Result<bool, StepFailed>,
     ) -> Result<Switched, StepFailed> {
+        let Way { from, to, database, .. } = way;
         self.validate(to)?;
-        if let Some(from) = from {
-            self.back_up(from, proxy)?;
+        let backed_up = self.back_up(way)?;
+        if database == Database::Restore {
+            prepare(self.disk, self.layout, to).map_err(failed("backup"))?;
         }
-        let runs = self.service.state().map_err(host_failed("service"))? != ServiceState::Stopped;
-        let journal = Journal { from: from.cloned(), to: to.clone(), step: Step::Pointing, attempt };
+        let state = self.service.state().map_err(host_failed("service"))?;
+        if !still()? {
+            return Ok(Switched::CalledOff);
+        }
+        let journal = Journal { from: from.cloned(), to: to.clone(), step: Step::Pointing, backed_up };
         journal.store(self.disk, self.layout).map_err(failed("journal"))?;
-        match self.go(&journal, database, runs) {
+        match self.go(&journal, database, state) {
             Ok(()) => {
-                self.settle(to).map_err(failed("settle"))?;
+                Journal::clear(self.disk, self.layout).map_err(failed("settle"))?;
+                if let Err(error) = self.settle(to, state) {
+                    tracing::warn!("What was kept for the way back could not be removed: {error}");
+                }
                 Ok(Switched::Done)
             }
-            Err(reason) => {
-                let stored = Journal::load(self.disk, self.layout).map_err(failed("undo"))?;
-                self.undo(&stored.unwrap_or(journal), runs)?;
-                Ok(Switched::Undone(reason))
+            Err(failure) => {
+                tracing::warn!("{to} failed at {failure}");
+                Ok(Switched::Undone(self.undo_after(journal, failure, state)))
             }
         }
     }
@@ -142,7 +162,8 @@ impl Parts<'_> {
         for binary in &self.profile.binaries {
             let path = folder.join(binary);
             if self.disk.kind(&path).map_err(failed("validate"))?.is_none() {
-                continue;
+                let reason = format!("{to} has no {binary}");
+                return Err(StepFailed { step: "validate", reason });
             }
             let found = self.agent.version_of(&path).map_err(host_failed("validate"))?;
             if found != *to {
@@ -150,14 +171,20 @@ impl Parts<'_> {
                 return Err(StepFailed { step: "validate", reason });
             }
         }
+        tracing::info!("All binaries of {to} run: {}", self.profile.binaries.join(", "));
         Ok(())
     }
 
-    fn back_up(&self, from: &Version, proxy: &str) -> Result<(), StepFailed> {
-        let has_database = self.disk.kind(&self.layout.database()).map_err(failed("backup"))?.is_some();
-        if !has_database {
-            return Ok(());
+    /// Whether there was anything to back up.
+    fn back_up(&self, Way { from, proxy, .. }: Way<'_>) -> Result<bool, StepFailed> {
+        if self.disk.kind(&self.layout.database()).map_err(failed("backup"))?.is_none() {
+            return Ok(false);
         }
+        let Some(from) = from else {
+            back_up_before(self.disk, self.layout).map_err(failed("backup"))?;
+            tracing::info!("Backed up the database that was there before");
+            return Ok(true);
+        };
         let identity = self.agent.identity();
         let spec = BackupSpec {
             proxy: proxy.to_owned(),
@@ -165,34 +192,65 @@ impl Parts<'_> {
             creation_time: self.clock.now(),
             identity_valid_until: identity.valid_until,
             identity_issuer: identity.issuer,
+            proved: self.is_proved(from).map_err(failed("backup"))?,
         };
-        back_up(self.disk, self.layout, &spec).map_err(failed("backup"))
+        back_up(self.disk, self.layout, &spec).map_err(failed("backup"))?;
+        tracing::info!("Backed up the database of {from}");
+        Ok(true)
     }
 
-    fn go(&self, journal: &Journal, database: Database, runs: bool) -> Result<(), StepFailed> {
+    /// Whether a version ever worked: when it was switched to, or now.
+    fn is_proved(&self, version: &Version) -> io::Result<bool> {
+        let answers = || self.agent.condition().is_some_and(|condition| condition.version == *version);
+        Ok(self.disk.kind(&self.layout.proved(version))?.is_some() || answers())
+    }
+
+    fn go(&self, journal: &Journal, database: Database, state: ServiceState) -> Result<(), StepFailed> {
         let to = &journal.to;
-        let running = Journal { step: Step::Running, ..journal.clone() };
         links::place(self.disk, self.layout, self.profile).map_err(failed("link"))?;
-        if database == Database::Restore {
+        // From here on whoever starts the agent may start the new version.
+        let running = Journal { step: Step::Running, ..journal.clone() };
+        running.store(self.disk, self.layout).map_err(failed("journal"))?;
+        // Only an agent of ours was started by a path that leads to the new version.
+        let reloads = state == ServiceState::Running && database == Database::Keep && journal.from.is_some();
+        if state != ServiceState::Stopped && !reloads || database == Database::Restore {
+            tracing::info!("Stopping {}", self.layout.unit());
             self.service.stop().map_err(host_failed("stop"))?;
-            running.store(self.disk, self.layout).map_err(failed("journal"))?;
-            restore(self.disk, self.layout, to).map_err(failed("restore"))?;
+        }
+        if database == Database::Restore {
+            restore(self.disk, self.layout).map_err(failed("restore"))?;
+            tracing::info!("Restored the database that {to} had when it was left");
+        }
+        if let Some(from) = &journal.from {
+            let (back, target) = (self.layout.active_back(), self.layout.active_target(from));
+            point_durably(self.disk, &back, &target).map_err(failed("switch"))?;
         }
         self.point(to).map_err(failed("switch"))?;
+        tracing::info!("{} now leads to {to}", self.layout.active().display());
         self.service.refresh().map_err(host_failed("service"))?;
-        if !runs {
+        if state == ServiceState::Stopped {
+            tracing::info!("{} does not run and is not started", self.layout.unit());
             return Ok(());
         }
-        running.store(self.disk, self.layout).map_err(failed("journal"))?;
         let since = self.clock.now();
-        match database {
-            Database::Keep => self.service.reload().map_err(host_failed("restart"))?,
-            Database::Restore => self.service.start().map_err(host_failed("restart"))?,
+        if reloads {
+            tracing::info!("Reloading {}", self.layout.unit());
+            self.service.reload().map_err(host_failed("restart"))?;
+        } else {
+            tracing::info!("Starting {}", self.layout.unit());
+            self.service.start().map_err(host_failed("restart"))?;
         }
+        self.is_healthy(to, since).map_err(|reason| StepFailed { step: "health", reason })
+    }
+
+    fn is_healthy(&self, version: &Version, since: Timestamp) -> Result<(), String> {
         let reaches = || self.control.find().is_ok();
-        match health::wait(self.agent, self.clock, &reaches, to, since) {
-            Verdict::Healthy => Ok(()),
-            Verdict::Unhealthy(reason) => Err(StepFailed { step: "health", reason }),
+        match health::wait(self.agent, self.clock, &reaches, version, since) {
+            Verdict::Healthy => {
+                tracing::info!("{version} is healthy");
+                Ok(())
+            }
+            Verdict::Unhealthy(reason) => Err(reason),
         }
     }
 
@@ -200,37 +258,86 @@ impl Parts<'_> {
         point_durably(self.disk, &self.layout.active(), &self.layout.active_target(to))
     }
 
+    fn point_back(&self, from: &Version) -> io::Result<()> {
+        let (back, active) = (self.layout.active_back(), self.layout.active());
+        let is_there = self.disk.kind(&back)? == Some(FileKind::Link)
+            && self.disk.read_link(&back)? == self.layout.active_target(from);
+        if is_there {
+            self.disk.rename(&back, &active)?;
+            self.disk.sync_dir(parent(&active))
+        } else if active_version(self.disk, self.layout)?.as_ref() == Some(from) {
+            Ok(())
+        } else {
+            self.point(from)
+        }
+    }
+
     /// The switch holds: what was only kept for the way back can go.
-    fn settle(&self, to: &Version) -> io::Result<()> {
-        Journal::clear(self.disk, self.layout)?;
+    fn settle(&self, to: &Version, state: ServiceState) -> io::Result<()> {
+        if state != ServiceState::Stopped {
+            write_durably(self.disk, &self.layout.proved(to), b"", 0o644)?;
+        }
+        self.forget_before()?;
+        crate::backup::remove_if_there(self.disk, &self.layout.active_back())?;
         links::forget_replaced(self.disk, self.layout)?;
         links::drop_dangling(self.disk, self.layout, self.profile, to)
+    }
+
+    fn forget_before(&self) -> io::Result<()> {
+        match self.disk.kind(&self.layout.backup_before())? {
+            Some(_) => self.disk.remove_dir_all(&self.layout.backup_before()),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes back after a failure, and says what became of it.
+    fn undo_after(&self, journal: Journal, failure: StepFailed, state: ServiceState) -> StepFailed {
+        let runs = state != ServiceState::Stopped;
+        let since = self.clock.now();
+        let undone = Journal::load(self.disk, self.layout)
+            .map_err(failed("undo"))
+            .and_then(|stored| self.undo(&stored.unwrap_or_else(|| journal.clone()), runs));
+        let more = match (undone, &journal.from) {
+            (Err(error), _) => format!("; the way back failed at {error}; the next update tries it again"),
+            (Ok(()), Some(from)) if state == ServiceState::Running => match self.is_healthy(from, since) {
+                Ok(()) => return failure,
+                Err(reason) => format!("; {from} is active again and does not work either: {reason}"),
+            },
+            (Ok(()), _) => return failure,
+        };
+        StepFailed { reason: failure.reason + &more, ..failure }
     }
 
     /// Goes back to what was before, pointer and database.
     fn undo(&self, journal: &Journal, runs: bool) -> Result<(), StepFailed> {
         if journal.step == Step::Running {
             self.service.stop().map_err(host_failed("undo"))?;
-            if let Some(from) = &journal.from
-                && self.has_backup(from).map_err(failed("undo"))?
-            {
-                restore(self.disk, self.layout, from).map_err(failed("undo"))?;
+            if journal.backed_up {
+                give_back(self.disk, self.layout, &self.backup_of(journal)).map_err(failed("undo"))?;
             }
         }
         match &journal.from {
-            Some(from) => self.point(from).map_err(failed("undo"))?,
+            Some(from) => self.point_back(from).map_err(failed("undo"))?,
             None => self.point_nowhere().map_err(failed("undo"))?,
         }
         Journal::clear(self.disk, self.layout).map_err(failed("undo"))?;
+        match &journal.from {
+            Some(from) => tracing::info!("Went back to {from} and its database"),
+            None => tracing::info!("Went back to what was there before"),
+        }
         self.service.refresh().map_err(host_failed("undo"))?;
         if runs {
+            tracing::info!("Starting {}", self.layout.unit());
             self.service.start().map_err(host_failed("undo"))?;
         }
         Ok(())
     }
 
-    fn has_backup(&self, version: &Version) -> io::Result<bool> {
-        Ok(self.disk.kind(&self.layout.backup(version).join("backup.yaml"))?.is_some())
+    fn backup_of(&self, journal: &Journal) -> PathBuf {
+        match &journal.from {
+            Some(from) => self.layout.backup(from),
+            None => self.layout.backup_before(),
+        }
     }
 
     fn point_nowhere(&self) -> io::Result<()> {
@@ -239,17 +346,19 @@ impl Parts<'_> {
         links::put_back(self.disk, self.layout, self.profile)
     }
 
-    /// Undoes what an updater was cut off in the middle of; what it undid, if anything. With `offline`, the
-    /// agent is known not to run, and nobody is asked to stop or start it.
-    pub fn recover(&self, offline: bool) -> Result<Option<Journal>, StepFailed> {
+    /// Undoes what an updater was cut off in the middle of; what it undid, if anything. Where this goes before the
+    /// agent's start, nobody is asked to stop or start it, unless it runs all the same.
+    pub fn recover(&self, before_start: bool) -> Result<Option<Journal>, StepFailed> {
         let Some(journal) = Journal::load(self.disk, self.layout).map_err(failed("recover"))? else {
             return Ok(None);
         };
-        let runs = !offline && self.service.state().map_err(host_failed("recover"))? != ServiceState::Stopped;
-        if offline {
-            Parts { service: &crate::NoService, ..*self }.undo(&journal, false)?;
+        tracing::warn!("An update to {} was cut off; going back", journal.to);
+        let state = self.service.state();
+        if before_start && !matches!(state, Ok(ServiceState::Running)) {
+            Parts { service: &NoService, ..*self }.undo(&journal, false)?;
         } else {
-            self.undo(&journal, runs)?;
+            let state = state.map_err(host_failed("recover"))?;
+            self.undo(&journal, state != ServiceState::Stopped)?;
         }
         Ok(Some(journal))
     }

@@ -1,16 +1,23 @@
 //! The commands: what is due, given what is on disk and what the control plane says.
 
 use std::io;
+use std::time::Duration;
 
-use refit_types::{UpdateFailure, UpdaterStatus, Version};
+use refit_types::{UpdaterStatus, Version};
 
+use crate::backup::remove_if_there;
 use crate::config::{Config, ConfigError};
 use crate::disk::{Disk, create_dirs_durably, write_durably};
-use crate::host::{Answer, HostError};
+use crate::host::{Answer, HostError, ServiceState};
+use crate::report::{Told, last_status, told};
 use crate::switch::{
-    Parts, StepFailed, Switched, active_version, database_for, failed, is_complete, next_try,
+    Parts, StepFailed, Switched, Way, active_version, database_for, failed, host_failed, is_complete,
+    next_try,
 };
 use crate::{Circumstances, Layout, links};
+
+/// The step that says nothing about a version when it fails.
+const DOWNLOAD: &str = "download";
 
 /// What a command came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +33,15 @@ pub enum Outcome {
     },
     /// It will not be done on this host, and why: no fault, and nothing to try again.
     Held(String),
+    /// It is due, and to be begun after that time, so that not all hosts begin at once.
+    Later(Duration),
+    /// It could not be tried, and nothing has changed.
+    Failed {
+        /// What was to be tried.
+        version: Version,
+        /// What went wrong.
+        failure: StepFailed,
+    },
     /// It was tried and undone.
     Undone {
         /// What was tried.
@@ -47,14 +63,6 @@ pub enum UpdateError {
     /// The control plane.
     #[error("the control plane cannot be asked: {0}")]
     ControlPlane(HostError),
-    /// An archive.
-    #[error("{version} cannot be installed: {source}")]
-    Fetch {
-        /// Which version.
-        version: Version,
-        /// Why.
-        source: HostError,
-    },
     /// Updates are on, and nobody says from where.
     #[error("updates are enabled and no proxy is set; run `enable --proxy HOST:PORT`")]
     NoProxy,
@@ -73,6 +81,8 @@ pub enum UpdateError {
 pub enum Urgency {
     /// When the control plane says so, spread over its jitter.
     Due,
+    /// When the control plane still says so after that.
+    Spread,
     /// An operator stands there and waits.
     Now,
 }
@@ -102,33 +112,41 @@ impl Updater<'_> {
     pub fn update(&self, urgency: Urgency) -> Result<Outcome, UpdateError> {
         let config = self.config()?;
         if !config.enabled {
-            return self
-                .tell(&config, None, |_| Outcome::Nothing("updates are disabled on this host".into()));
+            return self.tell(&config, None, Outcome::Nothing("updates are disabled on this host".into()));
         }
         let Some(proxy) = config.proxy.clone() else { return Err(UpdateError::NoProxy) };
         let answer = self.parts.control.find().map_err(UpdateError::ControlPlane)?;
         let active = self.active()?;
         let target = config.pinned_version.clone().unwrap_or_else(|| answer.version.clone());
         let is_pinned = config.pinned_version.is_some();
-        let nothing = |why: String| self.tell(&config, Some(&answer), |_| Outcome::Nothing(why));
+        let nothing = |why: String| self.tell(&config, Some(&answer), Outcome::Nothing(why));
         if active.as_ref() == Some(&target) {
+            let config = self.tidy(config.clone(), &target)?;
             let pinned = if is_pinned { " (pinned)" } else { "" };
-            return nothing(format!("{target} is active{pinned}"));
+            return self.tell(
+                &config,
+                Some(&answer),
+                Outcome::Nothing(format!("{target} is active{pinned}")),
+            );
         }
-        if urgency == Urgency::Due && !is_pinned {
+        if urgency != Urgency::Now && !is_pinned {
             if !answer.auto_update {
                 return nothing(format!("{target} is wanted, and this host is not to go there yet"));
             }
             if let Some(wait) = self.holds_back(&target, answer.attempt) {
                 return nothing(wait);
             }
-            let jitter = (self.random)(answer.jitter_seconds.saturating_add(1));
-            self.parts.clock.sleep(std::time::Duration::from_secs(jitter.into()));
-            if !self.is_still_due(&target)? {
-                return nothing(format!("{target} is no longer due on this host"));
+            let jitter = match urgency {
+                Urgency::Due => (self.random)(answer.jitter_seconds.saturating_add(1)),
+                Urgency::Spread | Urgency::Now => 0,
+            };
+            if jitter > 0 {
+                let wait = Duration::from_secs(jitter.into());
+                return self.tell(&config, Some(&answer), Outcome::Later(wait));
             }
         }
-        self.go(&config, &answer, active.as_ref(), &target, &proxy, urgency)
+        let is_free = urgency == Urgency::Now || is_pinned;
+        self.go(&config, &answer, active.as_ref(), &target, &proxy, is_free)
     }
 
     /// Installs what the cluster wants, now, and goes on keeping it so.
@@ -138,8 +156,8 @@ impl Updater<'_> {
         base_url: Option<String>,
         ca_pin: Option<String>,
     ) -> Result<Outcome, UpdateError> {
-        let layout = self.parts.layout;
-        create_dirs_durably(self.parts.disk, &layout.versions(), 0o755)
+        let Parts { disk, layout, profile, service, .. } = self.parts;
+        create_dirs_durably(disk, &layout.versions(), 0o755)
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
         let answer = self.parts.control.find().map_err(UpdateError::ControlPlane)?;
         let mut config = self.config()?;
@@ -148,19 +166,24 @@ impl Updater<'_> {
         let outcome = if active.as_ref() == Some(&target) {
             Outcome::Nothing(format!("{target} is active"))
         } else {
-            self.go(&config, &answer, active.as_ref(), &target, &proxy, Urgency::Now)?
+            self.go(&config, &answer, active.as_ref(), &target, &proxy, true)?
         };
-        if matches!(outcome, Outcome::Undone { .. } | Outcome::Held(_)) {
+        if matches!(outcome, Outcome::Undone { .. } | Outcome::Failed { .. }) {
             return Ok(outcome);
         }
         self.purge_package()?;
-        links::place(self.parts.disk, layout, self.parts.profile).map_err(failed("link"))?;
+        links::place(disk, layout, profile).map_err(failed("link"))?;
+        links::place_wants(disk, layout, profile).map_err(failed("link"))?;
         config = self.config()?;
         (config.enabled, config.proxy) = (true, Some(proxy));
         config.base_url = base_url.or(config.base_url);
         config.ca_pin = ca_pin.or(config.ca_pin);
-        config.store(self.parts.disk, &layout.config())?;
-        self.tell(&config, Some(&answer), |_| outcome)
+        config = self.tidy(config, &target)?;
+        config.store(disk, &layout.config())?;
+        service.refresh().map_err(host_failed("service"))?;
+        service.set_updates(true).map_err(host_failed("service"))?;
+        tracing::info!("Updates are enabled");
+        self.tell(&config, Some(&answer), outcome)
     }
 
     /// Changes nothing any more, until it is enabled again.
@@ -168,7 +191,8 @@ impl Updater<'_> {
         let mut config = self.config()?;
         config.enabled = false;
         config.store(self.parts.disk, &self.parts.layout.config())?;
-        self.tell(&config, None, |_| Outcome::Nothing("updates are disabled on this host".into()))
+        tracing::info!("Updates are disabled");
+        self.tell(&config, None, Outcome::Nothing("updates are disabled on this host".into()))
     }
 
     /// Stays on a version, or follows the cluster again.
@@ -176,7 +200,32 @@ impl Updater<'_> {
         let mut config = self.config()?;
         config.pinned_version = version;
         config.store(self.parts.disk, &self.parts.layout.config())?;
-        self.tell(&config, None, |_| Outcome::Nothing(String::new())).map(drop)
+        self.tell(&config, None, Outcome::Nothing(String::new())).map(drop)
+    }
+
+    /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
+    /// agent's configuration, database and identity stay.
+    pub fn uninstall(&self) -> Result<(), UpdateError> {
+        let Parts { disk, layout, profile, service, .. } = self.parts;
+        let mut config = self.config()?;
+        config.enabled = false;
+        if disk.kind(&layout.config()).map_err(failed("uninstall"))?.is_some() {
+            config.store(disk, &layout.config())?;
+        }
+        service.set_updates(false).map_err(host_failed("uninstall"))?;
+        if self.active()?.is_some() {
+            service.stop().map_err(host_failed("uninstall"))?;
+            tracing::info!("Stopped {}", layout.unit());
+            service.set_enabled(false).map_err(host_failed("uninstall"))?;
+        }
+        links::remove(disk, layout, profile).map_err(failed("uninstall"))?;
+        tracing::info!("Removed the links");
+        remove_if_there(disk, &layout.active()).map_err(failed("uninstall"))?;
+        disk.sync_dir(&layout.data()).map_err(failed("uninstall"))?;
+        service.refresh().map_err(host_failed("uninstall"))?;
+        disk.remove_dir_all(&layout.versions()).map_err(failed("uninstall"))?;
+        tracing::info!("Removed {}", layout.versions().display());
+        Ok(())
     }
 
     fn go(
@@ -186,16 +235,16 @@ impl Updater<'_> {
         active: Option<&Version>,
         target: &Version,
         proxy: &str,
-        urgency: Urgency,
+        is_free: bool,
     ) -> Result<Outcome, UpdateError> {
-        let Parts { disk, layout, .. } = self.parts;
-        if !is_complete(disk, layout, target)
-            .map_err(|source| UpdateError::Disk { what: "a version", source })?
-        {
-            let wanted = Answer { version: target.clone(), ..answer.clone() };
-            let fetched = self.parts.control.fetch(&wanted);
-            fetched.map_err(|source| UpdateError::Fetch { version: target.clone(), source })?;
+        let failed = |failure| {
+            let version = target.clone();
+            self.fail(config, answer, Outcome::Failed { version, failure })
+        };
+        if let Err(failure) = self.fetch(answer, target) {
+            return failed(failure);
         }
+        let Parts { disk, layout, .. } = self.parts;
         let circumstances = Circumstances {
             proxy: proxy.to_owned(),
             now: self.parts.clock.now(),
@@ -205,54 +254,55 @@ impl Updater<'_> {
             Ok(database) => database,
             Err(reason) => {
                 let held = format!("{target} is older than what is active: {reason}");
-                return self.tell(config, Some(answer), |status| {
-                    status.held = Some(held.clone());
-                    Outcome::Held(held)
-                });
+                tracing::warn!("Held: {held}");
+                return self.tell(config, Some(answer), Outcome::Held(held));
             }
         };
-        let is_due = urgency == Urgency::Now || config.pinned_version.is_some();
-        if !is_due && !self.is_still_due(target)? {
-            let why = format!("{target} is no longer due on this host");
-            return self.tell(config, Some(answer), |_| Outcome::Nothing(why));
-        }
-        match self.parts.switch(active, target, database, answer.attempt, proxy)? {
-            Switched::Done => {
-                let config = Config { active_version: Some(target.clone()), ..config.clone() };
-                config.store(disk, &layout.config())?;
-                self.prune(target, active)?;
-                self.tell(&config, Some(answer), |status| {
-                    status.agent_version_previous = active.cloned();
-                    status.agent_edition_previous = status.agent_edition_installed;
-                    status.agent_edition_installed = Some(answer.edition);
-                    (status.last_failure, status.failures) = (None, 0);
-                    Outcome::Switched { from: active.cloned(), to: target.clone() }
-                })
+        let still = || {
+            let asked = || {
+                let failed = |error: HostError| StepFailed { step: "find", reason: error.to_string() };
+                let answer = self.parts.control.find().map_err(failed)?;
+                Ok(answer.auto_update && answer.version == *target)
+            };
+            if is_free { Ok(true) } else { asked() }
+        };
+        match self.parts.switch(Way { from: active, to: target, database, proxy }, &still) {
+            Ok(Switched::Done) => {
+                let config = self.tidy(config.clone(), target)?;
+                let outcome = Outcome::Switched { from: active.cloned(), to: target.clone() };
+                let told = self.tell(&config, Some(answer), outcome)?;
+                self.prune(target);
+                Ok(told)
             }
-            Switched::Undone(failure) => self.tell(config, Some(answer), |status| {
-                let same = status.last_failure.as_ref().is_some_and(|last| last.version == *target);
-                status.failures = if same { status.failures.saturating_add(1) } else { 1 };
-                status.last_failure = Some(UpdateFailure {
-                    attempt: answer.attempt,
-                    version: target.clone(),
-                    step: failure.step.into(),
-                    reason: failure.reason.clone(),
-                    at: self.parts.clock.now(),
-                });
-                Outcome::Undone { version: target.clone(), failure }
-            }),
+            Ok(Switched::CalledOff) => {
+                let why = format!("{target} is no longer due on this host");
+                self.tell(config, Some(answer), Outcome::Nothing(why))
+            }
+            Ok(Switched::Undone(failure)) => {
+                let version = target.clone();
+                self.fail(config, answer, Outcome::Undone { version, failure })
+            }
+            Err(failure) => failed(failure),
         }
     }
 
-    fn is_still_due(&self, target: &Version) -> Result<bool, UpdateError> {
-        let answer = self.parts.control.find().map_err(UpdateError::ControlPlane)?;
-        Ok(answer.auto_update && answer.version == *target)
+    fn fetch(&self, answer: &Answer, target: &Version) -> Result<(), StepFailed> {
+        let Parts { disk, layout, control, .. } = self.parts;
+        if is_complete(disk, layout, target).map_err(failed("download"))? {
+            tracing::info!("{target} is on the disk already");
+            return Ok(());
+        }
+        control
+            .fetch(&Answer { version: target.clone(), ..answer.clone() })
+            .map_err(|error| StepFailed { step: DOWNLOAD, reason: error.to_string() })
     }
 
-    /// Why the version is not tried again yet, if it has failed before.
+    /// Why the version is not tried again yet, if it has failed before. What could not even be fetched is tried
+    /// again each time: that says nothing about the version.
     fn holds_back(&self, target: &Version, attempt: u64) -> Option<String> {
         let status = self.status();
-        let failure = status.last_failure.as_ref().filter(|failure| failure.version == *target)?;
+        let failure = status.last_failure.as_ref();
+        let failure = failure.filter(|failure| failure.version == *target && failure.step != DOWNLOAD)?;
         let next = next_try(status.failures, failure.at);
         let is_new = attempt != 0 && attempt != failure.attempt;
         (!is_new && self.parts.clock.now() < next).then(|| {
@@ -263,20 +313,45 @@ impl Updater<'_> {
         })
     }
 
+    /// The package manager may have stopped and disabled the service on the way, as it has the same name.
     fn purge_package(&self) -> Result<(), UpdateError> {
-        let step = |error: HostError| StepFailed { step: "package", reason: error.to_string() };
-        match &self.parts.profile.package {
-            Some(package) if self.packages.is_installed(package).map_err(step)? => {
-                Ok(self.packages.purge(package).map_err(step)?)
-            }
-            _ => Ok(()),
+        let Parts { layout, profile, service, disk, .. } = self.parts;
+        let Some(package) = profile.package.as_ref().filter(|_| !layout.is_suffixed()) else { return Ok(()) };
+        if !self.packages.is_installed(package).map_err(host_failed("package"))? {
+            return Ok(());
         }
+        let was_enabled = service.is_enabled().map_err(host_failed("package"))?;
+        let state = service.state().map_err(host_failed("package"))?;
+        self.packages.purge(package).map_err(host_failed("package"))?;
+        tracing::info!("Purged the package {package}; its configuration and data stay");
+        links::place(disk, layout, profile).map_err(failed("link"))?;
+        service.refresh().map_err(host_failed("package"))?;
+        if was_enabled {
+            service.set_enabled(true).map_err(host_failed("package"))?;
+        }
+        let stopped = service.state().map_err(host_failed("package"))? == ServiceState::Stopped;
+        if state != ServiceState::Stopped && stopped {
+            service.start().map_err(host_failed("package"))?;
+        }
+        Ok(())
     }
 
-    /// Removes all versions but the active one and the last that worked.
-    fn prune(&self, active: &Version, last: Option<&Version>) -> Result<(), UpdateError> {
-        let Parts { disk, layout, .. } = self.parts;
-        prune(disk, layout, active, last).map_err(|error| failed("prune")(error).into())
+    /// Puts right what a run that was cut off after its switch has left: the copy of the pointer.
+    fn tidy(&self, config: Config, active: &Version) -> Result<Config, UpdateError> {
+        if config.active_version.as_ref() == Some(active) {
+            return Ok(config);
+        }
+        let config = Config { active_version: Some(active.clone()), ..config };
+        config.store(self.parts.disk, &self.parts.layout.config())?;
+        Ok(config)
+    }
+
+    /// Removes all versions but the active one and the last that worked. It is no fault of the update if that fails.
+    fn prune(&self, active: &Version) {
+        let last = self.status().agent_version_previous;
+        if let Err(error) = prune(self.parts.disk, self.parts.layout, active, last.as_ref()) {
+            tracing::warn!("Old versions could not be removed: {error}");
+        }
     }
 
     fn config(&self) -> Result<Config, UpdateError> {
@@ -292,28 +367,24 @@ impl Updater<'_> {
         last_status(self.parts.disk, self.parts.layout)
     }
 
+    /// Writes down a failure. That the disk has no room for it is not worth more than the failure itself.
+    fn fail(&self, config: &Config, answer: &Answer, outcome: Outcome) -> Result<Outcome, UpdateError> {
+        self.tell(config, Some(answer), outcome.clone()).or_else(|error| {
+            tracing::warn!("The failure could not be written down: {error}");
+            Ok(outcome)
+        })
+    }
+
     /// Writes down what came of a command, for `status` and for the agent's heartbeat.
     fn tell(
         &self,
         config: &Config,
         answer: Option<&Answer>,
-        change: impl FnOnce(&mut UpdaterStatus) -> Outcome,
+        outcome: Outcome,
     ) -> Result<Outcome, UpdateError> {
         let before = self.status();
-        let mut status = before.clone();
-        status.held = None;
-        let outcome = change(&mut status);
-        status.agent_version_installed = self.active()?;
-        status.agent_updates_enabled = config.enabled;
-        status.pinned_version = config.pinned_version.clone();
-        if let Some(answer) = answer {
-            status.agent_version_desired = Some(answer.version.clone());
-            status.agent_edition_desired = Some(answer.edition);
-            status.agent_update_time_jitter = answer.jitter_seconds;
-        }
-        if matches!(outcome, Outcome::Switched { .. } | Outcome::Undone { .. }) {
-            status.agent_update_time_last = Some(self.parts.clock.now());
-        }
+        let now = Told { config, answer, active: self.active()?, at: self.parts.clock.now() };
+        let status = told(before.clone(), &now, &outcome);
         if status != before {
             let bytes = serde_json::to_vec_pretty(&status)
                 .map_err(|error| UpdateError::Disk { what: "the status", source: io::Error::other(error) })?;
@@ -322,12 +393,6 @@ impl Updater<'_> {
         }
         Ok(outcome)
     }
-}
-
-/// What was last told of the updater of a host; nothing if nothing can be read.
-pub fn last_status(disk: &dyn Disk, layout: &Layout) -> UpdaterStatus {
-    let read = disk.read(&layout.status()).ok();
-    read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// A version stops being complete before the rest of it goes.

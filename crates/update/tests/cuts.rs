@@ -95,6 +95,33 @@ fn nothing_is_lost_wherever_the_power_goes() {
     println!("{cuts} cuts, none lost");
 }
 
+/// Whatever the updater could no longer write, the agent runs while the disk is full, and the next run with room ends
+/// where it would have ended.
+#[test]
+fn a_disk_that_fills_up_at_any_write_stops_no_agent() {
+    let mut fills = 0;
+    for scenario in &SCENARIOS {
+        let clean = scenario.machine();
+        let before = clean.disk.operations();
+        let _ = clean.switch_to(scenario.target);
+        let operations = clean.disk.operations() - before;
+        for fill in 0..operations {
+            let what = format!("{} with a disk full after operation {fill} of {operations}", scenario.name);
+            let machine = scenario.machine();
+            machine.disk.full_after(machine.disk.operations() + fill);
+            let _ = machine.switch_to(scenario.target);
+            machine.assert_sound(&what);
+            machine.disk.full_after(usize::MAX);
+            let _ = machine.switch_to(scenario.target);
+            machine.assert_sound(&what);
+            assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
+            assert_eq!(machine.database(), clean.database(), "{what}");
+            fills += 1;
+        }
+    }
+    println!("{fills} full disks, no agent stopped");
+}
+
 #[test]
 fn a_disk_forgets_what_was_not_synced() {
     let disk = MemoryDisk::default();

@@ -1,13 +1,14 @@
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_pki::{CaPin, public_client_config};
-use refit_types::UpdaterStatus;
+use refit_types::{UpdaterStatus, Version};
 use refit_update::{
-    Clock, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater, last_status,
-    trusted_authorities,
+    Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
+    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater,
+    active_version, last_status, trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -15,11 +16,16 @@ use crate::exit::Failure;
 
 /// This host, or an image of one, and the agent on it.
 pub(super) struct Host {
-    pub(super) layout: Layout,
+    layout: Layout,
     profile: Profile,
     service: Box<dyn Service>,
     agent: HostAgent,
+    /// The arguments that say which agent this is.
+    same: Vec<OsString>,
 }
+
+/// A version, and a program of it.
+pub(super) type Installed = (Version, PathBuf);
 
 /// The clock of the system.
 #[derive(Debug)]
@@ -36,8 +42,8 @@ impl Clock for SystemClock {
 }
 
 impl Host {
-    pub(super) fn new(root: &Path, profile: Option<&Path>, suffix: Option<&str>) -> Result<Self, Failure> {
-        let profile = match profile {
+    pub(super) fn new(root: &Path, file: Option<&Path>, suffix: Option<&str>) -> Result<Self, Failure> {
+        let profile = match file {
             Some(path) => Profile::load(path).map_err(Failure::failed)?,
             None => Profile::refit(),
         };
@@ -47,38 +53,99 @@ impl Host {
                 "{shown:?} is not a suffix; expected letters, digits and '-'"
             )));
         }
+        if suffix.is_some() && profile.suffix_drop_ins.is_empty() {
+            let name = &profile.name;
+            return Err(Failure::usage(format!(
+                "the profile {name} has no suffix_drop_ins, so there can be no second agent of it on a host"
+            )));
+        }
         let root = std::path::absolute(root).map_err(Failure::failed)?;
         let layout = Layout::new(&root, &profile, suffix);
         let has_systemd = layout.is_host() && Path::new("/run/systemd/system").exists();
         let service: Box<dyn Service> = match has_systemd {
-            true => Box::new(Systemd::new(layout.unit(), Vec::new())),
+            true => {
+                let triggers = profile.updater_units.iter().filter(|unit| unit.wanted_by.is_some());
+                let triggers = triggers.map(|unit| layout.unit_name(&unit.name)).collect();
+                Box::new(Systemd::new(layout.unit(), triggers))
+            }
             false => Box::new(NoService),
         };
         let agent = HostAgent::new(&layout, &profile);
-        Ok(Self { layout, profile, service, agent })
+        let suffix = suffix.map(|suffix| [OsString::from("--install-suffix"), suffix.into()]);
+        let file = file.map(|file| [OsString::from("--profile"), file.into()]);
+        let same = [OsString::from("--root"), root.into()].into_iter().chain(suffix.into_iter().flatten());
+        let same = same.chain(file.into_iter().flatten()).collect();
+        Ok(Self { layout, profile, service, agent, same })
     }
 
-    /// The lock; nothing if a live updater has it and that is as good.
-    pub(super) fn lock(&self, may_pass: bool) -> Result<Option<Lock>, Failure> {
+    /// The lock; nothing if a live updater has it.
+    pub(super) fn lock(&self) -> Result<Option<Lock>, Failure> {
         match Lock::take(&self.layout.lock()) {
             Ok(lock) => Ok(Some(lock)),
-            Err(LockError::Held(_)) if may_pass => Ok(None),
+            Err(LockError::Held { .. }) => Ok(None),
             Err(error) => Err(Failure::failed(error)),
         }
+    }
+
+    /// The lock, as soon as whoever has it is done.
+    pub(super) fn wait_for_lock(&self, patience: Duration) -> Result<Lock, Failure> {
+        match Lock::take(&self.layout.lock()) {
+            Err(held @ LockError::Held { .. }) => {
+                tracing::info!("Waiting: {held}");
+                Lock::wait(&self.layout.lock(), patience).map_err(Failure::failed)
+            }
+            other => other.map_err(Failure::failed),
+        }
+    }
+
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        Config::load(&RealDisk, &self.layout.config()).map_err(Failure::failed)
+    }
+
+    /// Whether a switch is under way, or was cut off.
+    pub(super) fn is_switching(&self) -> bool {
+        self.layout.journal().exists()
+    }
+
+    /// What is active, as it is written.
+    pub(super) fn pointer(&self) -> Option<PathBuf> {
+        std::fs::read_link(self.layout.active()).ok()
+    }
+
+    /// The updaters of the active version and of the one before, where this host has them.
+    pub(super) fn updaters(&self) -> Option<(Installed, Option<Installed>)> {
+        let name = self.profile.updater.as_ref().filter(|_| self.layout.is_host())?;
+        let active = active_version(&RealDisk, &self.layout).ok()??;
+        let updater = |version: Version| {
+            let path = self.layout.version(&version).join("bin").join(name);
+            (self.layout.checksum(&version).exists() && path.exists()).then_some((version, path))
+        };
+        let previous = self.status().agent_version_previous.filter(|previous| *previous != active);
+        Some((updater(active)?, previous.and_then(updater)))
+    }
+
+    /// The arguments by which a command is for the same agent.
+    pub(super) fn arguments_for(&self, command: &str) -> Vec<OsString> {
+        self.same.iter().cloned().chain([command.into()]).collect()
+    }
+
+    /// Undoes what an updater was cut off in the middle of.
+    pub(super) fn settle(&self) -> Result<(), Failure> {
+        self.recover(false).map(drop)
     }
 
     pub(super) fn status(&self) -> UpdaterStatus {
         last_status(&RealDisk, &self.layout)
     }
 
-    pub(super) fn recover(&self, offline: bool) -> Result<Option<Journal>, Failure> {
+    pub(super) fn recover(&self, before_start: bool) -> Result<Option<Journal>, Failure> {
         let control = self.control(String::new(), None, None)?;
-        control.with(|control| self.parts(control).recover(offline).map_err(Failure::failed))
+        control.with(|control| self.parts(control).recover(before_start).map_err(Failure::failed))
     }
 
     /// The control plane that the agent's configuration names.
     pub(super) fn configured_proxy(&self) -> Result<String, Failure> {
-        let path = self.layout.outside(&self.profile.config);
+        let path = self.layout.agent_config();
         let missing =
             || Failure::failed(format!("no proxy is known: name it with --proxy, or in {}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|_| missing())?;
@@ -97,7 +164,7 @@ impl Host {
         pin: Option<CaPin>,
         command: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>,
     ) -> Result<T, Failure> {
-        let packages = SystemPackages::keeping(&self.layout.outside(&self.profile.config));
+        let packages = SystemPackages::keeping(&self.layout.agent_config());
         self.control(proxy, base_url, pin)?.with(|control| {
             let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
             let updater = Updater { parts: self.parts(control), random, packages: &packages };

@@ -2,15 +2,19 @@
 
 mod host;
 mod progress;
+mod relay;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use refit_pki::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Config, Outcome, RealDisk, Urgency};
+use refit_update::{Config, Lock, Outcome, UpdateError, Updater, Urgency};
 
 use crate::exit::Failure;
+use crate::invocation::Invocation;
 use crate::output::{self, Format};
 use crate::{stamp, version};
 use host::Host;
@@ -18,8 +22,15 @@ use host::Host;
 /// Keeps the agent of this host on the version that the cluster wants.
 #[derive(Debug, Parser)]
 #[command(name = "refit-update", version = stamp::text(), max_term_width = 100)]
-#[command(after_help = "Example:\n  refit-update enable --proxy refit.example.com:3080")]
 pub(crate) struct Program {
+    #[command(flatten)]
+    pub(crate) args: Args,
+}
+
+/// Keeps the agent of this host on the version that the cluster wants.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  refit-update enable --proxy refit.example.com:3080")]
+pub(crate) struct Args {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
@@ -86,6 +97,15 @@ enum Command {
     /// Undo what an updater was cut off in the middle of; before the agent starts
     #[command(after_help = "Example:\n  refit-update recover")]
     Recover,
+    /// Stop the agent and remove what this program installed; configuration and data stay
+    #[command(after_help = "Example:\n  refit-update uninstall")]
+    Uninstall,
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  refit-update completions bash > /etc/bash_completion.d/refit-update")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// Show the version of this program
     #[command(after_help = "Example:\n  refit-update version --format json")]
     Version {
@@ -95,67 +115,133 @@ enum Command {
     },
 }
 
-pub(crate) fn run(program: Program) -> Result<(), Failure> {
-    let Program { global, command } = program;
-    if let Command::Version { format } = command {
-        return version::show("refit-update", format);
+/// How long a command that somebody waits for waits for an updater that is at work: a download over a slow line and
+/// the proof of a version end within it.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
+    let Args { global, command } = args;
+    match command {
+        Command::Version { format } => return version::show("refit-update", format),
+        Command::Completions { shell } => return output::completions(shell, Program::command()),
+        _ => {}
     }
     let host = Host::new(&global.root, global.profile.as_deref(), global.install_suffix.as_deref())?;
     if let Command::Status { format } = command {
         let status = host.status();
         return output::show(format, &status, || text(&status));
     }
-    let Some(_lock) = host.lock(matches!(command, Command::Recover))? else {
+    crate::log::steps_to_stderr()?;
+    if let Command::Recover = command {
+        return recover(&host);
+    }
+    if let Some(code) = relay::hand_on(&host, invocation)? {
+        return Failure::passed_on(code);
+    }
+    match command {
+        Command::Update { now: false } => update(&host, Urgency::Due),
+        Command::Update { now: true } => {
+            let lock = host.wait_for_lock(PATIENCE)?;
+            update_with(&host, Urgency::Now, &lock).and_then(|outcome| tell(&outcome))
+        }
+        Command::Enable { proxy, ca_pin, base_url } => {
+            let _lock = host.wait_for_lock(PATIENCE)?;
+            enable(&host, proxy, ca_pin, base_url)
+        }
+        other => {
+            let _lock = host.wait_for_lock(PATIENCE)?;
+            host.settle()?;
+            change(&host, other)
+        }
+    }
+}
+
+/// An updater that is at work will finish what it began; then there is nothing to recover.
+fn recover(host: &Host) -> Result<(), Failure> {
+    let Some(_lock) = host.lock()? else {
         return output::print("Another updater is at work here, and will finish what it began.");
     };
-    if let Command::Recover = command {
-        return match host.recover(true)? {
-            Some(undone) => output::print(&format!("Undid the switch to {}, which was cut off.", undone.to)),
-            None => Ok(()),
-        };
+    match host.recover(true)? {
+        Some(undone) => output::print(&format!("Undid the switch to {}, which was cut off.", undone.to)),
+        None => Ok(()),
     }
-    host.recover(false)?;
-    let config = Config::load(&RealDisk, &host.layout.config()).map_err(Failure::failed)?;
+}
+
+/// What the timer asks for. The lock is free while the host waits for its turn, so that nobody else has to.
+fn update(host: &Host, urgency: Urgency) -> Result<(), Failure> {
+    let Some(lock) = host.lock()? else {
+        return output::print("Another updater is at work on this host; it does what is due.");
+    };
+    let outcome = update_with(host, urgency, &lock)?;
+    drop(lock);
+    match outcome {
+        Outcome::Later(wait) if urgency == Urgency::Due => {
+            tracing::info!(
+                "An update is due; it begins in {} s, so that not all hosts begin at once",
+                wait.as_secs()
+            );
+            std::thread::sleep(wait);
+            update(host, Urgency::Spread)
+        }
+        outcome => tell(&outcome),
+    }
+}
+
+fn update_with(host: &Host, urgency: Urgency, _: &Lock) -> Result<Outcome, Failure> {
+    host.settle()?;
+    let config = host.config()?;
+    if !config.enabled {
+        let why = "updates are disabled on this host; `refit-update enable` enables them";
+        return Ok(Outcome::Nothing(why.into()));
+    }
+    let proxy = config.proxy.clone().ok_or_else(|| Failure::failed(refit_update::UpdateError::NoProxy))?;
+    let pin = pinned(&config)?;
+    host.with_updater(proxy, config.base_url, pin, |updater| updater.update(urgency))
+}
+
+fn enable(
+    host: &Host,
+    proxy: Option<String>,
+    ca_pin: Option<CaPin>,
+    base_url: Option<String>,
+) -> Result<(), Failure> {
+    host.settle()?;
+    let config = host.config()?;
+    let proxy = match proxy.or(config.proxy.clone()) {
+        Some(proxy) => proxy,
+        None => host.configured_proxy()?,
+    };
+    let pin = ca_pin.or(pinned(&config)?);
+    let told = (proxy.clone(), base_url.clone().or(config.base_url));
+    let outcome = host.with_updater(told.0, told.1, pin, |updater| {
+        updater.enable(proxy, base_url, ca_pin.map(|pin| pin.to_string()))
+    })?;
+    tell(&outcome)
+}
+
+/// Commands for which nobody has to be asked.
+fn change(host: &Host, command: Command) -> Result<(), Failure> {
+    let quietly = |work: &dyn Fn(&Updater<'_>) -> Result<(), UpdateError>| {
+        host.with_updater(String::new(), None, None, |updater| work(updater))
+    };
     match command {
-        Command::Enable { proxy, ca_pin, base_url } => {
-            let proxy = match proxy.or(config.proxy.clone()) {
-                Some(proxy) => proxy,
-                None => host.configured_proxy()?,
-            };
-            let pin = ca_pin.or(pinned(&config)?);
-            let told = (proxy.clone(), base_url.clone().or(config.base_url));
-            let outcome = host.with_updater(told.0, told.1, pin, |updater| {
-                updater.enable(proxy, base_url, ca_pin.map(|pin| pin.to_string()))
-            })?;
-            tell(&outcome)
-        }
-        Command::Update { now } => {
-            if !config.enabled {
-                return output::print(
-                    "Updates are disabled on this host; `refit-update enable` enables them.",
-                );
-            }
-            let proxy =
-                config.proxy.clone().ok_or_else(|| Failure::failed(refit_update::UpdateError::NoProxy))?;
-            let urgency = if now { Urgency::Now } else { Urgency::Due };
-            let pin = pinned(&config)?;
-            let outcome =
-                host.with_updater(proxy, config.base_url, pin, |updater| updater.update(urgency))?;
-            tell(&outcome)
-        }
         Command::Disable => {
-            let outcome = host.with_updater(String::new(), None, None, |updater| updater.disable())?;
-            tell(&outcome)
+            quietly(&|updater| updater.disable().map(drop))?;
+            output::print("Updates are disabled on this host; `refit-update enable` enables them.")
         }
         Command::Pin { version } => {
-            host.with_updater(String::new(), None, None, |updater| updater.pin(Some(version.clone())))?;
+            quietly(&|updater| updater.pin(Some(version.clone())))?;
             output::print(&format!("This host stays on {version} from its next update on."))
         }
         Command::Unpin => {
-            host.with_updater(String::new(), None, None, |updater| updater.pin(None))?;
+            quietly(&|updater| updater.pin(None))?;
             output::print("This host follows the cluster again.")
         }
-        Command::Status { .. } | Command::Recover | Command::Version { .. } => Ok(()),
+        Command::Uninstall => {
+            quietly(&|updater| updater.uninstall())?;
+            output::print("Removed what the updater had installed; the agent's configuration and data stay.")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -171,8 +257,12 @@ fn tell(outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Switched { from: Some(from), to } => output::print(&format!("Updated from {from} to {to}.")),
         Outcome::Switched { from: None, to } => output::print(&format!("Installed {to}.")),
         Outcome::Held(why) => output::print(&format!("Held: {why}.")),
+        Outcome::Later(wait) => output::print(&format!("It is due in {} s.", wait.as_secs())),
+        Outcome::Failed { version, failure } => {
+            Err(Failure::failed(format!("{version} was not installed, at {failure}; nothing has changed")))
+        }
         Outcome::Undone { version, failure } => Err(Failure::failed(format!(
-            "{version} was tried and undone at {failure}; the version before runs again"
+            "{version} was tried and undone at {failure}; the version before is active again"
         ))),
     }
 }

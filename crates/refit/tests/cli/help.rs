@@ -31,9 +31,13 @@ fn every_command_helps_with_an_example() {
     let refit = walk(&|arguments| host.refit(arguments), &[]);
     let refitctl = walk(&|arguments| host.refitctl(arguments), &[]);
     assert!(refitctl >= 10, "the walk found only {refitctl} commands");
+    let link = host.path("refit-update");
+    std::os::unix::fs::symlink(crate::host::REFIT, &link).unwrap();
+    let update = walk(&|arguments| Ran::of(&mut host.command(&link, arguments)), &[]);
+    assert!(update >= 10, "the walk found only {update} commands");
     assert_eq!(
         refit,
-        refitctl + 7,
+        refitctl + update + 7,
         "refit has server, version, completions, itself and three for the agent besides"
     );
 }

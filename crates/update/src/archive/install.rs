@@ -134,9 +134,9 @@ pub fn install(
 }
 
 fn check_names(profile: &Profile) -> Result<(), InstallError> {
-    for name in profile.binaries.iter().chain([&profile.unit]) {
-        if name.is_empty() || matches!(name.as_str(), "." | "..") || name.contains(['/', '\0']) {
-            return Err(InstallError::Name { profile: profile.name.clone(), name: name.clone() });
+    for name in profile.binaries.iter().map(String::as_str).chain(profile.units()) {
+        if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\0']) {
+            return Err(InstallError::Name { profile: profile.name.clone(), name: name.to_owned() });
         }
     }
     Ok(())

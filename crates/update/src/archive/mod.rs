@@ -17,6 +17,7 @@ pub use https::{HttpsOptions, HttpsSource};
 pub use install::{InstallError, Installed, install};
 pub use problem::ArchiveProblem;
 pub use resume::ResumingReader;
+pub(crate) use source::shown;
 pub use source::{Opened, Source, SourceError, SourceProblem};
 
 /// Told how many bytes have arrived, and of how many if that is known: from the thread that downloads.

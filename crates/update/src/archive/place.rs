@@ -8,7 +8,8 @@ pub(super) enum Place {
     Binary(String),
     /// A binary that is another name of the second.
     Link(String, String),
-    Unit,
+    /// The unit of that name.
+    Unit(String),
     /// Nothing: it is not ours.
     PassedOver,
 }
@@ -17,16 +18,21 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Map<'a> {
     root: Vec<&'a str>,
-    unit: Vec<&'a str>,
+    units: Vec<(Vec<String>, &'a str)>,
     binaries: &'a [String],
 }
 
 impl<'a> Map<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
         let parts = |path: &'a str| path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        let unit = |unit: &'a str| {
+            let path = profile.archive_path(unit);
+            let parts = path.iter().map(|part| part.to_string_lossy().into_owned());
+            (parts.filter(|part| part != ".").collect(), unit)
+        };
         Self {
             root: profile.archive_root.as_deref().map(parts).unwrap_or_default(),
-            unit: parts(&profile.archive_unit),
+            units: profile.units().map(unit).collect(),
             binaries: &profile.binaries,
         }
     }
@@ -42,14 +48,15 @@ impl<'a> Map<'a> {
         let place = match (self.below_root(&parts), &member.kind) {
             (Some(_) | None, Kind::Directory) if self.root.starts_with(&parts) => Place::PassedOver,
             (None, _) => return Err(refused("is not in the directory that the archive should have")),
-            (Some(inside), Kind::Directory) if self.binary(inside).is_some() || inside == self.unit => {
+            (Some(inside), Kind::Directory)
+                if self.binary(inside).is_some() || self.unit(inside).is_some() =>
+            {
                 return Err(refused("is a directory and should be a file"));
             }
             (Some(_), Kind::Directory) => Place::PassedOver,
             (Some(inside), Kind::File) => match self.binary(inside) {
                 Some(binary) => Place::Binary(binary.into()),
-                None if inside == self.unit => Place::Unit,
-                None => Place::PassedOver,
+                None => self.unit(inside).map_or(Place::PassedOver, |unit| Place::Unit(unit.into())),
             },
             (Some(inside), Kind::Symlink(target) | Kind::HardLink(target)) => {
                 let target = std::str::from_utf8(target).map_err(|_| refused("links to what is not text"))?;
@@ -66,7 +73,7 @@ impl<'a> Map<'a> {
     }
 
     fn link(&self, inside: &[&str], to: &[&str]) -> Result<Place, &'static str> {
-        if inside == self.unit {
+        if self.unit(inside).is_some() {
             return Err("is a link and should be a file");
         }
         let Some(binary) = self.binary(inside) else { return Ok(Place::PassedOver) };
@@ -79,6 +86,10 @@ impl<'a> Map<'a> {
     fn binary(&self, inside: &[&str]) -> Option<&'a str> {
         let [name] = inside else { return None };
         self.binaries.iter().map(String::as_str).find(|binary| binary == name)
+    }
+
+    fn unit(&self, inside: &[&str]) -> Option<&'a str> {
+        self.units.iter().find(|(path, _)| path == inside).map(|(_, unit)| *unit)
     }
 
     fn below_root<'b, 'c>(&self, parts: &'b [&'c str]) -> Option<&'b [&'c str]> {

@@ -106,7 +106,7 @@ impl SourceError {
 }
 
 /// An address as it may be shown to anybody.
-pub(super) fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let bare = &url[..end];
     let Some((scheme, rest)) = bare.split_once("://") else { return bare.to_owned() };

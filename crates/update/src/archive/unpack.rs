@@ -18,12 +18,12 @@ pub(super) struct Unpacker<'a> {
     profile: &'a Profile,
     map: Map<'a>,
     bin: PathBuf,
-    unit: PathBuf,
+    units: PathBuf,
     space: Space<'a>,
     url: &'a str,
     files: BTreeSet<String>,
     links: BTreeMap<String, String>,
-    has_unit: bool,
+    found_units: BTreeSet<String>,
 }
 
 impl<'a> Unpacker<'a> {
@@ -39,10 +39,9 @@ impl<'a> Unpacker<'a> {
         for directory in [part, &bin, &part.join("etc"), &units] {
             disk.create_dir(directory, 0o755).map_err(InstallError::on("make", directory))?;
         }
-        let unit = units.join(&profile.unit);
-        let (files, links) = (BTreeSet::new(), BTreeMap::new());
+        let (files, found_units, links) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let map = Map::new(profile);
-        Ok(Self { disk, profile, map, bin, unit, space, url, files, links, has_unit: false })
+        Ok(Self { disk, profile, map, bin, units, space, url, files, links, found_units })
     }
 
     /// Unpacks an archive whole. Bytes reach the disk; names do when the directories are synced.
@@ -63,9 +62,9 @@ impl<'a> Unpacker<'a> {
                     self.write(&self.bin.join(&binary), 0o755, members, &mut buffer)?;
                     self.files.insert(binary);
                 }
-                Place::Unit => {
-                    self.write(&self.unit.clone(), 0o644, members, &mut buffer)?;
-                    self.has_unit = true;
+                Place::Unit(unit) => {
+                    self.write(&self.units.join(&unit), 0o644, members, &mut buffer)?;
+                    self.found_units.insert(unit);
                 }
             }
         }
@@ -116,9 +115,8 @@ impl<'a> Unpacker<'a> {
                 missing.push(binary.clone());
             }
         }
-        if !self.has_unit {
-            missing.push(self.profile.archive_unit.clone());
-        }
+        let units = self.profile.units().filter(|unit| !self.found_units.contains(*unit));
+        missing.extend(units.map(|unit| self.profile.archive_path(unit).display().to_string()));
         if missing.is_empty() { Ok(()) } else { Err(self.refused(ArchiveProblem::Missing(missing))) }
     }
 

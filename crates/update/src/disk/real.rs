@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use rusqlite::backup::Backup;
@@ -90,7 +90,10 @@ impl Disk for RealDisk {
         fs::remove_dir_all(path)
     }
 
+    /// Whoever may read the one may read the other, and nobody else, at any time.
     fn back_up_database(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let original = fs::metadata(from)?;
+        drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?);
         let copied = || -> rusqlite::Result<()> {
             let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             let mut copy = Connection::open(to)?;
@@ -101,6 +104,8 @@ impl Disk for RealDisk {
             copy.pragma_update(None, "journal_mode", "DELETE")?;
             Ok(())
         };
-        copied().map_err(io::Error::other)
+        copied().map_err(io::Error::other)?;
+        chown(to, Some(original.uid()), Some(original.gid()))?;
+        fs::set_permissions(to, fs::Permissions::from_mode(original.mode() & 0o777))
     }
 }

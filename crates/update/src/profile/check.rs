@@ -47,6 +47,15 @@ impl Profile {
         if !self.unit.ends_with(".service") {
             faults.add("unit", format!("{:?} does not end in .service", self.unit));
         }
+        for unit in &self.updater_units {
+            faults.name("updater_units.name", &unit.name);
+            if let Some(target) = &unit.wanted_by {
+                faults.name("updater_units.wanted_by", target);
+            }
+        }
+        for unit in self.suffix_drop_ins.keys().filter(|unit| !self.units().any(|known| known == *unit)) {
+            faults.add("suffix_drop_ins", format!("{unit:?} is none of the units"));
+        }
         faults.artifact(&self.artifact);
         if let Some(root) = &self.archive_root {
             faults.name("archive_root", root);
@@ -226,8 +235,11 @@ mod tests {
             ("binaries[1]: \"refit\" is named twice", |p| p.binaries[1] = "refit".into()),
             ("updater: \"other\"", |p| p.updater = Some("other".into())),
             ("version_arguments: ", |p| p.version_arguments.clear()),
-            ("unit: ", |p| p.unit = "refit.timer".into()),
-            ("unit: ", |p| p.unit = "a/refit.service".into()),
+            ("unit: ", |p| (p.unit, p.suffix_drop_ins) = ("refit.timer".into(), Default::default())),
+            ("unit: ", |p| (p.unit, p.suffix_drop_ins) = ("a/refit.service".into(), Default::default())),
+            ("updater_units.name: ", |p| p.updater_units[1].name = "../x.timer".into()),
+            ("updater_units.wanted_by: ", |p| p.updater_units[1].wanted_by = Some("a/b".into())),
+            ("suffix_drop_ins: ", |p| drop(p.suffix_drop_ins.insert("other.service".into(), String::new()))),
             ("artifact: ", |p| p.artifact = "http://x/{version}.tar.gz".into()),
             ("artifact: ", |p| p.artifact = "{base_url}/refit.tar.gz".into()),
             ("artifact: ", |p| p.artifact = "{base_url}/{version}.zip".into()),

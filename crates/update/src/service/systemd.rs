@@ -49,9 +49,15 @@ impl Service for Systemd {
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
-        let (_, state, _) = self.systemctl(&["show", "--property=ActiveState", "--value", &self.unit])?;
-        Ok(match state.as_str() {
+        let (good, said, error) =
+            self.systemctl(&["show", "--property=ActiveState", "--property=MainPID", &self.unit])?;
+        if !good {
+            return Err(HostError(format!("systemd does not say how {} is: {error}", self.unit)));
+        }
+        let property = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        Ok(match property("ActiveState=") {
             "active" | "reloading" => ServiceState::Running,
+            "activating" if property("MainPID=") != "0" => ServiceState::Running,
             "activating" => ServiceState::Failing,
             "failed" if self.is_enabled()? => ServiceState::Failing,
             _ => ServiceState::Stopped,

@@ -23,6 +23,7 @@ struct State {
     nodes: Vec<Node>,
     operations: usize,
     cut_after: usize,
+    full_after: usize,
 }
 
 /// Shared by all that have it open.
@@ -32,7 +33,12 @@ pub struct MemoryDisk(Arc<Mutex<State>>);
 impl Default for MemoryDisk {
     fn default() -> Self {
         let root = Node::Directory { live: Names::new(), durable: Names::new() };
-        Self(Arc::new(Mutex::new(State { nodes: vec![root], operations: 0, cut_after: usize::MAX })))
+        Self(Arc::new(Mutex::new(State {
+            nodes: vec![root],
+            operations: 0,
+            cut_after: usize::MAX,
+            full_after: usize::MAX,
+        })))
     }
 }
 
@@ -101,11 +107,22 @@ impl State {
         self.operations += 1;
         Ok(())
     }
+
+    /// As [`State::operate`], for what needs room.
+    fn take_room(&mut self) -> io::Result<()> {
+        self.operate()?;
+        if self.operations > self.full_after { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
 }
 
 impl MemoryDisk {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
+    }
+
+    /// One more operation, of another kind than the disk's.
+    pub fn operate(&self) -> io::Result<()> {
+        self.lock().operate()
     }
 
     pub fn operations(&self) -> usize {
@@ -114,6 +131,11 @@ impl MemoryDisk {
 
     pub fn cut_after(&self, operations: usize) {
         self.lock().cut_after = operations;
+    }
+
+    /// From then on there is room for nothing: names can go and be changed, and none can come.
+    pub fn full_after(&self, operations: usize) {
+        self.lock().full_after = operations;
     }
 
     pub fn is_cut(&self) -> bool {
@@ -199,7 +221,7 @@ struct OpenFile {
 impl Write for OpenFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.lock();
-        state.operate()?;
+        state.take_room()?;
         match &mut state.nodes[self.id] {
             Node::File { live, .. } => live.extend_from_slice(bytes),
             _ => unreachable!(),
@@ -255,13 +277,13 @@ impl Disk for MemoryDisk {
 
     fn create_dir(&self, path: &Path, _: u32) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.take_room()?;
         state.add(path, Node::Directory { live: Names::new(), durable: Names::new() }).map(drop)
     }
 
     fn create_file(&self, path: &Path, _: u32) -> io::Result<Box<dyn Write + Send>> {
         let mut state = self.lock();
-        state.operate()?;
+        state.take_room()?;
         let id = match state.find(path) {
             Ok(id) => {
                 if let Node::File { live, .. } = &mut state.nodes[id] {
@@ -307,7 +329,7 @@ impl Disk for MemoryDisk {
 
     fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.take_room()?;
         if state.find(link).is_ok() {
             return Err(error(io::ErrorKind::AlreadyExists, link));
         }

@@ -93,21 +93,22 @@ impl Machine {
         }
     }
 
-    /// What one run of the updater does once everything is on the disk. The agent is started when it is there.
+    /// What one run of the updater does. An operator starts the agent once it is there.
     pub fn switch_to(&self, target: &str) -> Result<Outcome, UpdateError> {
+        let ran = self.state.lock().unwrap().running.is_some();
         self.state.lock().unwrap().wanted = Some(version(target));
         let parts = self.parts();
         parts.recover(false)?;
         let updater = Updater { parts, random: |_| 0, packages: self };
         let is_enabled = Config::load(&self.disk, &self.layout.config())?.enabled;
         let outcome = match is_enabled {
-            true => updater.update(Urgency::Due)?,
-            false => updater.enable(PROXY.into(), None, None)?,
+            true => updater.update(Urgency::Due),
+            false => updater.enable(PROXY.into(), None, None),
         };
-        if self.state.lock().unwrap().running.is_none() && !self.disk.is_cut() {
+        if !ran && !self.disk.is_cut() && self.active().is_some() {
             self.start_agent();
         }
-        Ok(outcome)
+        outcome
     }
 
     pub fn active(&self) -> Option<String> {
@@ -162,10 +163,8 @@ impl Machine {
     }
 
     fn with_power<T>(&self, done: impl FnOnce() -> T) -> Result<T, HostError> {
-        match self.disk.is_cut() {
-            true => Err(HostError("the power is gone".into())),
-            false => Ok(done()),
-        }
+        self.disk.operate().map_err(|error| HostError(error.to_string()))?;
+        Ok(done())
     }
 }
 
@@ -208,6 +207,7 @@ impl Service for Machine {
 
 impl Agent for Machine {
     fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
+        self.with_power(|| ())?;
         let bytes = self.disk.read(binary).map_err(|error| HostError(error.to_string()))?;
         String::from_utf8(bytes).unwrap().parse().map_err(|_| HostError("it does not run".into()))
     }
