@@ -199,10 +199,17 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    /// Whether a version ever worked: when it was switched to, or now.
-    fn is_proved(&self, version: &Version) -> io::Result<bool> {
-        let answers = || self.agent.condition().is_some_and(|condition| condition.version == *version);
-        Ok(self.disk.kind(&self.layout.proved(version))?.is_some() || answers())
+    /// Whether a version ever worked: when it was switched to, since then, or now.
+    pub(crate) fn is_proved(&self, version: &Version) -> io::Result<bool> {
+        if self.disk.kind(&self.layout.proved(version))?.is_some() {
+            return Ok(true);
+        }
+        let condition = self.agent.condition();
+        let works = condition.is_some_and(|condition| condition.version == *version && condition.connected);
+        if works {
+            write_durably(self.disk, &self.layout.proved(version), b"", 0o644)?;
+        }
+        Ok(works)
     }
 
     fn go(&self, journal: &Journal, database: Database, state: ServiceState) -> Result<(), StepFailed> {

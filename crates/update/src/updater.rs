@@ -123,11 +123,13 @@ impl Updater<'_> {
         if active.as_ref() == Some(&target) {
             let config = self.tidy(config.clone(), &target)?;
             let pinned = if is_pinned { " (pinned)" } else { "" };
-            return self.tell(
-                &config,
-                Some(&answer),
-                Outcome::Nothing(format!("{target} is active{pinned}")),
-            );
+            if let Err(error) = self.parts.is_proved(&target) {
+                tracing::warn!("That {target} works could not be written down: {error}");
+            }
+            let why = format!("{target} is active{pinned}");
+            let told = self.tell(&config, Some(&answer), Outcome::Nothing(why))?;
+            self.prune(&target);
+            return Ok(told);
         }
         if urgency != Urgency::Now && !is_pinned {
             if !answer.auto_update {

@@ -1,0 +1,113 @@
+//! What becomes of the agent's database on the way down and up again: with a real SQLite database, and by its rows.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "downgrades/host.rs"]
+mod host;
+
+use host::{Agent, Host};
+use refit_update::Outcome;
+
+#[track_caller]
+fn held(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Held(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// v2 broke the database; v3 gets the one of v1.
+#[test]
+fn a_broken_version_is_skipped_with_the_database_from_before_it() {
+    let host = Host::new();
+    for version in ["1.0.0", "2.0.0", "1.0.0", "3.0.0"] {
+        host.goes_to(version);
+    }
+    assert_eq!(host.rows(), ["1.0.0", "1.0.0 again", "3.0.0"]);
+    assert_eq!(host.versions(), ["1.0.0", "3.0.0"], "the broken version is gone, with its backup");
+}
+
+/// The way back was broken; it is reversed exactly, and v3 goes on from v2.
+#[test]
+fn a_way_back_that_is_reversed_gets_its_own_database_again() {
+    let host = Host::new();
+    for version in ["1.0.0", "2.0.0", "1.0.0", "2.0.0", "3.0.0"] {
+        host.goes_to(version);
+    }
+    assert_eq!(host.rows(), ["1.0.0", "2.0.0", "2.0.0 again", "3.0.0"]);
+}
+
+#[test]
+fn a_log_of_the_newer_database_is_not_taken_for_one_of_the_older() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.goes_to("2.0.0");
+    // The agent of 2.0.0 dies without a checkpoint: what it wrote last is in the log only.
+    host.crash_with_a_log();
+    assert!(host.log_bytes() > 0);
+    host.goes_to("1.0.0");
+    assert_eq!(host.rows(), ["1.0.0", "1.0.0 again"]);
+    host.is_intact();
+}
+
+#[test]
+fn what_a_failed_version_did_to_the_database_is_undone() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.agent_is(Agent::NeverReady);
+    let Outcome::Undone { version, failure } = host.update("2.0.0") else { panic!("it was not undone") };
+    assert_eq!((version.to_string().as_str(), failure.step), ("2.0.0", "health"));
+    assert_eq!(host.rows(), ["1.0.0", "1.0.0 again"]);
+    host.is_intact();
+    host.agent_is(Agent::IgnoresReload);
+    let Outcome::Undone { failure, .. } = host.update("2.1.0") else { panic!("it was not undone") };
+    assert!(failure.reason.contains("the agent that answers is 1.0.0"), "{failure}");
+}
+
+#[test]
+fn a_version_without_a_good_backup_is_not_gone_back_to() {
+    let cases: [(&str, &str, &str); 5] = [
+        ("version: v1", "version: [", "cannot be read"),
+        ("refit.example.com:3080", "elsewhere.example.com:3080", "elsewhere.example.com:3080"),
+        ("1.0.0", "0.9.0", "of version 0.9.0, not of 1.0.0"),
+        ("2099-", "2001-", "was good until 2001-"),
+        ("sha256:aa", "sha256:bb", "issued by sha256:bb, which is no longer trusted"),
+    ];
+    for (from, to, told) in cases {
+        let host = Host::new();
+        host.goes_to("1.0.0");
+        host.goes_to("2.0.0");
+        host.change_note("1.0.0", |note| {
+            assert!(note.contains(from), "{note}");
+            note.replace(from, to)
+        });
+        let why = held(host.update("1.0.0"));
+        assert!(why.contains("older than what is active") && why.contains(told), "{why}");
+        assert_eq!((host.active(), host.rows()), ("2.0.0".into(), vec!["1.0.0".into(), "2.0.0".into()]));
+        assert_eq!(host.status().held.as_deref(), Some(why.as_str()));
+        assert_eq!(host.status().last_failure, None, "it is held, and has not failed");
+    }
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.goes_to("2.0.0");
+    std::fs::remove_file(host.note("1.0.0")).unwrap();
+    assert!(held(host.update("1.0.0")).contains("no complete backup"));
+}
+
+/// 2.0.0 was installed while the agent was stopped, and has never answered: its database is not one to go back to.
+#[test]
+fn what_never_worked_leaves_no_backup_to_go_forward_with() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    assert!(matches!(host.update("1.0.0"), Outcome::Nothing(_)), "and it is seen to work");
+    host.stop_agent();
+    assert!(matches!(host.update("2.0.0"), Outcome::Switched { .. }));
+    host.agent_is(Agent::NeverReady);
+    host.start_agent();
+    host.agent_is(Agent::Good);
+    host.stop_agent();
+    assert!(matches!(host.update("1.0.0"), Outcome::Switched { .. }));
+    host.start_agent();
+    host.goes_to("2.0.0");
+    assert_eq!(host.rows(), ["1.0.0", "1.0.0 again", "2.0.0"], "not what 2.0.0 did the first time");
+}
