@@ -7,6 +7,8 @@
 mod disk;
 #[path = "cuts/machine.rs"]
 mod machine;
+#[path = "cuts/page.rs"]
+mod page;
 
 use disk::MemoryDisk;
 use machine::Machine;
@@ -59,40 +61,67 @@ impl Scenario {
     }
 }
 
+/// What came of every cut, as a page for people.
 #[test]
 fn nothing_is_lost_wherever_the_power_goes() {
-    let mut cuts = 0;
+    let (mut cuts, mut summary, mut tables) = (0, String::new(), String::new());
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
         let before = clean.disk.operations();
         let _ = clean.switch_to(scenario.target);
         assert_eq!(clean.active().as_deref(), Some(scenario.ends_on), "{}", scenario.name);
         clean.assert_sound(scenario.name);
-        let operations = clean.disk.operations() - before;
-        assert!(operations > 10, "{}: only {operations} operations", scenario.name);
-        for drops_unsynced in [false, true] {
-            for cut in 0..operations {
-                let what = format!("{} cut before operation {cut} of {operations}", scenario.name);
-                let machine = scenario.machine();
-                machine.disk.cut_after(machine.disk.operations() + cut);
-                let _ = machine.switch_to(scenario.target);
-                assert!(machine.disk.is_cut(), "{what}");
-                machine.lose_power(drops_unsynced);
-                machine.boot(&what);
-                machine.assert_sound(&what);
-                let _ = machine.switch_to(scenario.target);
-                machine.assert_sound(&what);
-                assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
-                assert_eq!(machine.database(), clean.database(), "{what}");
+        let operations = clean.disk.log_since(before);
+        assert!(operations.len() > 10, "{}: only {} operations", scenario.name, operations.len());
+        let mut table = String::new();
+        for (cut, operation) in operations.iter().enumerate() {
+            let [kept, dropped] = [false, true].map(|drops_unsynced| {
+                let what = format!("{} cut before {operation:?} ({cut})", scenario.name);
                 cuts += 1;
-            }
+                after_a_cut(scenario, &clean, cut, drops_unsynced, &what)
+            });
+            table += &format!("| {} | {operation} | {kept} | {dropped} |\n", cut + 1);
         }
-        println!(
-            "{}: {operations} operations, cut before each, with and without what was not synced",
-            scenario.name
-        );
+        let (name, count) = (scenario.name, operations.len());
+        summary += &format!("| {name} | {count} | {} | 0 |\n", count * 2);
+        let head = "| | cut before | boots with | boots with, unsynced writes dropped |\n| --- | --- | --- | --- |\n";
+        tables += &format!("\n## {}\n\n{head}{table}", capital(name));
     }
     println!("{cuts} cuts, none lost");
+    page::is("../../docs/cuts.md", &format!("{HEAD}{summary}| **all** | | **{cuts}** | **0** |\n{tables}"));
+}
+
+const HEAD: &str = "# Cuts
+
+Each command runs on a disk that knows what was synced, and the power goes before every single operation of it: once with
+everything kept that was written, once with everything lost that was not synced. After each cut the host boots without a network:
+the version that `active` leads to is whole and starts, its database is its own and was never opened by a later version, and one
+more `update` ends where the run without a cut ended, with the same database. This page is written by
+`crates/update/tests/cuts.rs`, which fails when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
+
+| command | operations | cuts | lost |
+| --- | --- | --- | --- |
+";
+
+fn capital(text: &str) -> String {
+    text[..1].to_uppercase() + &text[1..]
+}
+
+/// Cuts the power, boots, updates once more; gives the version that booted.
+fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced: bool, what: &str) -> String {
+    let machine = scenario.machine();
+    machine.disk.cut_after(machine.disk.operations() + cut);
+    let _ = machine.switch_to(scenario.target);
+    assert!(machine.disk.is_cut(), "{what}");
+    machine.lose_power(drops_unsynced);
+    machine.boot(what);
+    machine.assert_sound(what);
+    let booted = machine.active();
+    let _ = machine.switch_to(scenario.target);
+    machine.assert_sound(what);
+    assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
+    assert_eq!(machine.database(), clean.database(), "{what}");
+    booted.unwrap_or_else(|| "nothing".into())
 }
 
 /// Whatever the updater could no longer write, the agent runs while the disk is full, and the next run with room ends

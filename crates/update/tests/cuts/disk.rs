@@ -24,6 +24,8 @@ struct State {
     operations: usize,
     cut_after: usize,
     full_after: usize,
+    /// What each operation was, in words.
+    log: Vec<String>,
 }
 
 /// Shared by all that have it open.
@@ -38,8 +40,15 @@ impl Default for MemoryDisk {
             operations: 0,
             cut_after: usize::MAX,
             full_after: usize::MAX,
+            log: Vec::new(),
         })))
     }
+}
+
+/// As it is below the data directory.
+fn short(path: &Path) -> String {
+    let path = path.strip_prefix("/var/lib/refit").unwrap_or(path).display().to_string();
+    if path.is_empty() { "/var/lib/refit".into() } else { path }
 }
 
 fn error(kind: io::ErrorKind, path: &Path) -> io::Error {
@@ -100,17 +109,18 @@ impl State {
     }
 
     /// Every change counts, and none happens after the cut.
-    fn operate(&mut self) -> io::Result<()> {
+    fn operate(&mut self, what: String) -> io::Result<()> {
         if self.operations >= self.cut_after {
             return Err(io::Error::other("the power is gone"));
         }
         self.operations += 1;
+        self.log.push(what);
         Ok(())
     }
 
     /// As [`State::operate`], for what needs room.
-    fn take_room(&mut self) -> io::Result<()> {
-        self.operate()?;
+    fn take_room(&mut self, what: String) -> io::Result<()> {
+        self.operate(what)?;
         if self.operations > self.full_after { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
@@ -121,8 +131,13 @@ impl MemoryDisk {
     }
 
     /// One more operation, of another kind than the disk's.
-    pub fn operate(&self) -> io::Result<()> {
-        self.lock().operate()
+    pub fn operate(&self, what: &str) -> io::Result<()> {
+        self.lock().operate(what.to_owned())
+    }
+
+    /// What was done since that many operations.
+    pub fn log_since(&self, operations: usize) -> Vec<String> {
+        self.lock().log[operations..].to_vec()
     }
 
     pub fn operations(&self) -> usize {
@@ -221,7 +236,7 @@ struct OpenFile {
 impl Write for OpenFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.lock();
-        state.take_room()?;
+        state.take_room(format!("write {} bytes", bytes.len()))?;
         match &mut state.nodes[self.id] {
             Node::File { live, .. } => live.extend_from_slice(bytes),
             _ => unreachable!(),
@@ -277,13 +292,13 @@ impl Disk for MemoryDisk {
 
     fn create_dir(&self, path: &Path, _: u32) -> io::Result<()> {
         let mut state = self.lock();
-        state.take_room()?;
+        state.take_room(format!("make {}/", short(path)))?;
         state.add(path, Node::Directory { live: Names::new(), durable: Names::new() }).map(drop)
     }
 
     fn create_file(&self, path: &Path, _: u32) -> io::Result<Box<dyn Write + Send>> {
         let mut state = self.lock();
-        state.take_room()?;
+        state.take_room(format!("begin {}", short(path)))?;
         let id = match state.find(path) {
             Ok(id) => {
                 if let Node::File { live, .. } = &mut state.nodes[id] {
@@ -298,7 +313,7 @@ impl Disk for MemoryDisk {
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.operate(format!("sync {}", short(path)))?;
         let id = state.resolve(path)?;
         if let Node::File { live, durable } = &mut state.nodes[id] {
             durable.clone_from(live);
@@ -308,7 +323,7 @@ impl Disk for MemoryDisk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.operate(format!("sync {}/", short(path)))?;
         let id = state.resolve(path)?;
         match &mut state.nodes[id] {
             Node::Directory { live, durable } => durable.clone_from(live),
@@ -319,7 +334,7 @@ impl Disk for MemoryDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.operate(format!("rename {} to {}", short(from), short(to)))?;
         let id = state.find(from)?;
         let ((old, old_name), (new, new_name)) = (state.parent(from)?, state.parent(to)?);
         state.names(old).remove(&old_name);
@@ -329,7 +344,7 @@ impl Disk for MemoryDisk {
 
     fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.take_room()?;
+        state.take_room(format!("link {} to {}", short(link), short(target)))?;
         if state.find(link).is_ok() {
             return Err(error(io::ErrorKind::AlreadyExists, link));
         }
@@ -338,7 +353,7 @@ impl Disk for MemoryDisk {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        state.operate()?;
+        state.operate(format!("remove {}", short(path)))?;
         state.find(path)?;
         let (directory, name) = state.parent(path)?;
         state.names(directory).remove(OsStr::new(&name));

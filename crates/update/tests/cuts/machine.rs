@@ -162,8 +162,8 @@ impl Machine {
         self.state.lock().unwrap().running = Some(Running { version: active, started_at });
     }
 
-    fn with_power<T>(&self, done: impl FnOnce() -> T) -> Result<T, HostError> {
-        self.disk.operate().map_err(|error| HostError(error.to_string()))?;
+    fn with_power<T>(&self, what: &str, done: impl FnOnce() -> T) -> Result<T, HostError> {
+        self.disk.operate(what).map_err(|error| HostError(error.to_string()))?;
         Ok(done())
     }
 }
@@ -178,36 +178,37 @@ impl Service for Machine {
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
-        self.with_power(|| match self.state.lock().unwrap().running {
+        self.with_power("ask how the service is", || match self.state.lock().unwrap().running {
             Some(_) => ServiceState::Running,
             None => ServiceState::Stopped,
         })
     }
 
     fn reload(&self) -> Result<(), HostError> {
-        self.with_power(|| self.start_agent())
+        self.with_power("reload the agent", || self.start_agent())
     }
 
     fn stop(&self) -> Result<(), HostError> {
-        self.with_power(|| self.state.lock().unwrap().running = None)
+        self.with_power("stop the agent", || self.state.lock().unwrap().running = None)
     }
 
     fn start(&self) -> Result<(), HostError> {
-        self.with_power(|| self.start_agent())
+        self.with_power("start the agent", || self.start_agent())
     }
 
     fn refresh(&self) -> Result<(), HostError> {
-        self.with_power(|| ())
+        self.with_power("have the units read again", || ())
     }
 
     fn set_updates(&self, _: bool) -> Result<(), HostError> {
-        self.with_power(|| ())
+        self.with_power("start the timer", || ())
     }
 }
 
 impl Agent for Machine {
     fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
-        self.with_power(|| ())?;
+        let name = binary.file_name().unwrap().to_string_lossy();
+        self.with_power(&format!("run {name} version"), || ())?;
         let bytes = self.disk.read(binary).map_err(|error| HostError(error.to_string()))?;
         String::from_utf8(bytes).unwrap().parse().map_err(|_| HostError("it does not run".into()))
     }
