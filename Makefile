@@ -2,8 +2,11 @@
 
 # The real components that tests start: etcd and its client, openssl and ssh-keygen to check certificates, setpriv
 # and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines,
-# valgrind to count instructions, systemd to check our units, and the SELinux compiler for our policy module.
-TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils
+# valgrind to count instructions, systemd to check our units, and the SELinux compiler for our policy module. For hosts
+# with a booted systemd of their own: systemd-container boots them, debootstrap makes their disk, dbus is how they are
+# told what to do, binutils makes small archives for them, and sqlite3 looks into their databases.
+TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils \
+  systemd-container debootstrap dbus binutils sqlite3
 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod etcd;
+mod machine;
 mod process;
 mod proxy;
 mod scratch;
@@ -10,6 +11,7 @@ mod wait;
 
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
+pub use machine::Machine;
 pub use process::Process;
 pub use proxy::Proxy;
 pub use rustix::process::Signal;
