@@ -1,0 +1,40 @@
+//! The units, as systemd sees them.
+
+use refit_testbed::eventually;
+
+use crate::cluster::PATIENCE;
+use crate::host::Host;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enabled_agent_starts_with_its_host() {
+    let mut host = Host::enabled().await;
+    assert_eq!(host.run(&["systemctl", "is-enabled", "refit"]).stdout.trim(), "enabled");
+    host.machine.shut_down();
+    host.machine.boot();
+    assert_eq!((host.shows("ActiveState"), host.runs()), ("active".into(), "1.2.3".into()));
+    assert_eq!(host.run(&["systemctl", "is-enabled", "refit"]).stdout.trim(), "enabled");
+    host.connects().await;
+}
+
+/// The agent's hint: an update that nobody on the host asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_hears_of_an_upgrade_wakes_the_updater() {
+    let host = Host::enabled().await;
+    std::fs::remove_dir_all(host.machine.path("/etc/systemd/system/refit-update.path.d")).unwrap();
+    for unit in ["refit-update.service", "refit-update.path"] {
+        let from = format!("/var/lib/refit/active/etc/systemd/{unit}");
+        host.run(&["ln", "-sf", &from, "/usr/local/lib/systemd/system/"]).good();
+    }
+    host.run(&["systemctl", "daemon-reload"]).good();
+    host.run(&["systemctl", "restart", "refit-update.path"]).good();
+    let pid = host.shows("MainPID");
+    host.cluster.choose("1.2.4");
+    let upgraded = async || host.readiness().is_some_and(|readiness| readiness["version"] == "1.2.4");
+    eventually("the upgrade", PATIENCE, upgraded).await;
+    eventually("the end of the updater", PATIENCE, async || {
+        host.machine.show("refit-update.service", "ActiveState") == "inactive"
+    })
+    .await;
+    assert_eq!(host.machine.show("refit-update.service", "Result"), "success");
+    assert_eq!((host.active(), host.shows("MainPID")), ("1.2.4".into(), pid));
+}
