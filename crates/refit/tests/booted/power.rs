@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
+use crate::archives::EXITS;
 use crate::cluster::PATIENCE;
 use crate::host::Host;
 
@@ -10,13 +11,18 @@ const DATABASE: &str = "/var/lib/refit/proc/sqlite.db";
 
 /// The moment of the cut is looked for without a pause: some last for a few milliseconds.
 fn cut_when(host: &mut Host, version: &str, moment: impl Fn(&Host) -> bool) {
+    on_the_way(host, version, moment);
+    host.machine.cut_power();
+}
+
+/// Begins a switch and comes back in the middle of it.
+fn on_the_way(host: &Host, version: &str, moment: impl Fn(&Host) -> bool) {
     host.cluster.choose(version);
     host.run(&["systemd-run", "--collect", "--unit=cut", "/usr/local/bin/refit-update", "update"]).good();
     let end = Instant::now() + PATIENCE;
     while !moment(host) {
         assert!(Instant::now() < end, "the moment for the cut did not come");
     }
-    host.machine.cut_power();
 }
 
 /// After a cut on the way between two versions: without a network, one of them runs with what belongs to it; with
@@ -59,10 +65,16 @@ async fn a_power_cut_in_the_middle_of_a_switch_leaves_a_version_with_its_own_dat
     cut_when(&mut host, "1.2.4", |host| host.points_to() == "1.2.4");
     is_settled(&mut host, old, new).await;
 
-    cut_when(&mut host, "1.2.3", |host| {
+    on_the_way(&host, "1.2.3", |host| {
         host.readiness().is_some_and(|readiness| readiness["version"] == "1.2.3")
     });
+    host.machine.shut_down();
     is_settled(&mut host, new, old).await;
+
+    // What cannot work is active when the power goes, and no longer wanted when it is back.
+    cut_when(&mut host, EXITS, |host| host.points_to() == EXITS && host.readiness().is_none());
+    host.cluster.choose("1.2.4");
+    is_settled(&mut host, old, new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
