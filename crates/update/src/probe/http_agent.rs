@@ -1,0 +1,51 @@
+use std::path::PathBuf;
+
+use super::ANSWER_WITHIN;
+use super::http::{Reply, get};
+use super::process::{Boot, Process};
+use crate::host::Condition;
+
+/// An agent that answers over HTTP whether it is ready, and writes down which process it is, as stock Teleport
+/// does. Version and start are those of the process: nobody's word is taken for them.
+#[derive(Debug, Clone)]
+pub(super) struct HttpAgent {
+    url: String,
+    pid_file: PathBuf,
+    versions: PathBuf,
+    boot: Boot,
+}
+
+impl HttpAgent {
+    pub(super) fn new(url: &str, pid_file: PathBuf, versions: PathBuf) -> Self {
+        Self { url: url.into(), pid_file, versions, boot: Boot::default() }
+    }
+
+    /// How it is, or why that cannot be told.
+    pub(super) fn condition(&self) -> Result<Condition, String> {
+        let process = Process::named_in(&self.pid_file)?;
+        let version = process.version(&self.versions)?;
+        let started_at = process.started_at(&self.boot).ok_or("the host's clocks cannot be read")?;
+        let reason = match get(&self.url, ANSWER_WITHIN) {
+            Ok(reply) => self.doubt(process, &reply),
+            Err(error) => Some(format!("{} does not answer: {error}", self.url)),
+        };
+        if Process::named_in(&self.pid_file)? != process {
+            return Err(format!("process {} was replaced while it was asked", process.pid()));
+        }
+        Ok(Condition { version, started_at, connected: reason.is_none(), reason })
+    }
+
+    /// Why the answer does not prove that this process is ready. While one process hands its listeners over to
+    /// the next, either may answer.
+    fn doubt(&self, process: Process, reply: &Reply) -> Option<String> {
+        let ports = reply.ports().ok();
+        if ports.and_then(|ports| process.has_far_end(ports)) == Some(false) {
+            return Some(format!("at {} another process than {} answers", self.url, process.pid()));
+        }
+        match (reply.status, reply.said.as_str()) {
+            (200, _) => None,
+            (status, "") => Some(format!("{} answers {status}", self.url)),
+            (status, said) => Some(format!("{} answers {status}: {said}", self.url)),
+        }
+    }
+}

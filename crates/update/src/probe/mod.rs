@@ -1,0 +1,150 @@
+//! The agent of this host, asked by what its profile says.
+
+mod http;
+mod http_agent;
+mod process;
+mod run;
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_pki::{CaPin, Certificate};
+use refit_types::Version;
+use serde::Deserialize;
+
+use crate::host::{Agent, Condition, HostError};
+use crate::profile::Readiness;
+use crate::{IdentityFacts, Layout, Profile};
+use http_agent::HttpAgent;
+
+/// An agent that works answers at once.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Far more than an answer needs.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+
+/// The agent of this host.
+#[derive(Debug, Clone)]
+pub struct HostAgent {
+    asked: Asked,
+    trust: PathBuf,
+    version_arguments: Vec<String>,
+    /// Why the agent's condition was last unknown: logged when it changes, not at every look.
+    unknown: Arc<Mutex<Option<String>>>,
+}
+
+/// Where the agent tells how it is.
+#[derive(Debug, Clone)]
+enum Asked {
+    Socket(PathBuf),
+    Http(HttpAgent),
+}
+
+/// What the socket answers, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Said {
+    version: Version,
+    started_at: Timestamp,
+    connected: bool,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    identity_expires: Option<Timestamp>,
+    #[serde(default)]
+    identity_issuer: Option<String>,
+}
+
+impl HostAgent {
+    /// The agent of that profile.
+    pub fn new(layout: &Layout, profile: &Profile) -> Self {
+        let asked = match &profile.readiness {
+            Readiness::Socket(path) => Asked::Socket(layout.data().join(path)),
+            Readiness::Http { url, pid_file } => {
+                let pid_file = match pid_file.is_absolute() {
+                    true => layout.outside(pid_file),
+                    false => layout.data().join(pid_file),
+                };
+                Asked::Http(HttpAgent::new(url, pid_file, layout.versions()))
+            }
+        };
+        Self {
+            asked,
+            trust: layout.data().join("trust.pem"),
+            version_arguments: profile.version_arguments.clone(),
+            unknown: Arc::default(),
+        }
+    }
+
+    fn note_unknown(&self, reason: Option<String>) {
+        let mut last = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = reason.as_ref().filter(|reason| Some(*reason) != last.as_ref()) {
+            tracing::info!("it is not known how the agent is: {reason}");
+        }
+        *last = reason;
+    }
+}
+
+impl Agent for HostAgent {
+    fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
+        let output = run::output_of(binary, &self.version_arguments, run::PATIENCE)?;
+        let text = String::from_utf8_lossy(&output);
+        let version = text
+            .split_whitespace()
+            .find_map(|word| word.trim_matches(|c: char| !c.is_ascii_alphanumeric()).parse::<Version>().ok());
+        version.ok_or_else(|| {
+            let said: String = text.chars().take(120).collect();
+            HostError(format!("{} does not say its version: {said:?}", binary.display()))
+        })
+    }
+
+    fn condition(&self) -> Option<Condition> {
+        let found = match &self.asked {
+            Asked::Socket(path) => ask(path)
+                .map(|Said { version, started_at, connected, reason, .. }| Condition {
+                    version,
+                    started_at,
+                    connected,
+                    reason,
+                })
+                .map_err(|error| format!("{}: {error}", path.display())),
+            Asked::Http(agent) => agent.condition(),
+        };
+        self.note_unknown(found.as_ref().err().cloned());
+        found.ok()
+    }
+
+    /// Nothing of an agent that is asked over HTTP: such a one does not tell.
+    fn identity(&self) -> IdentityFacts {
+        let said = match &self.asked {
+            Asked::Socket(path) => ask(path).ok(),
+            Asked::Http(_) => None,
+        };
+        said.map_or_else(IdentityFacts::default, |said| IdentityFacts {
+            valid_until: said.identity_expires,
+            issuer: said.identity_issuer,
+        })
+    }
+
+    fn trusted_issuers(&self) -> Vec<String> {
+        trusted_authorities(&self.trust).iter().map(|authority| CaPin::of(authority).to_string()).collect()
+    }
+}
+
+fn ask(path: &Path) -> io::Result<Said> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let mut line = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut line)?;
+    serde_json::from_slice(&line).map_err(io::Error::other)
+}
+
+/// The authorities that the agent trusts, as it wrote them down.
+pub fn trusted_authorities(path: &Path) -> Vec<Certificate> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let blocks = text.split_inclusive(END).filter(|block| block.contains(END));
+    blocks.filter_map(|block| Certificate::from_pem(block.trim_start()).ok()).collect()
+}

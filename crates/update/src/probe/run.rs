@@ -1,0 +1,167 @@
+//! A program of somebody else, run once for what it prints.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::http::one_line;
+use crate::host::HostError;
+
+/// A binary that is asked for its version says it and ends.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Once it has ended, what it had printed is there.
+const LAST_BYTES_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+const MAX_SAID_CHARS: usize = 200;
+
+/// What a program prints, if it ends well and soon. Whatever it started ends with it.
+pub(super) fn output_of(
+    program: &Path,
+    arguments: &[String],
+    within: Duration,
+) -> Result<Vec<u8>, HostError> {
+    let shown = program.display();
+    let failed = |error: io::Error| HostError(format!("{shown} cannot be run: {error}"));
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let stdout = child.stdout.take().map(Printed::read);
+    let stderr = child.stderr.take().map(Printed::read);
+    let status = end(&mut child, within).map_err(failed)?;
+    let text = |printed: Option<Printed>| printed.map(Printed::kept).unwrap_or_default();
+    let complaint =
+        |stderr: Option<Printed>| match one_line(&String::from_utf8_lossy(&text(stderr)), MAX_SAID_CHARS) {
+            said if said.is_empty() => String::new(),
+            said => format!(": {said}"),
+        };
+    match status {
+        Some(status) if status.success() => Ok(text(stdout)),
+        Some(status) => Err(HostError(format!("{shown} does not run: {status}{}", complaint(stderr)))),
+        None => {
+            let seconds = within.as_secs();
+            Err(HostError(format!("{shown} did not end within {seconds} s{}", complaint(stderr))))
+        }
+    }
+}
+
+/// How the child ended; nothing if it had to be killed. Its process group goes in any case, and before the child is
+/// waited for: until then its number is nobody else's.
+fn end(child: &mut Child, within: Duration) -> io::Result<Option<ExitStatus>> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("its process id is none"))?;
+    let until = Instant::now() + within;
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let ended = loop {
+        match waitid(WaitId::Pid(pid), look) {
+            Ok(Some(_)) => break true,
+            Ok(None) | Err(rustix::io::Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(LOOK_EVERY)
+            }
+            _ => break false,
+        }
+    };
+    let _ = kill_process_group(pid, Signal::KILL);
+    let status = child.wait()?;
+    Ok(Some(status).filter(|_| ended))
+}
+
+/// What comes out of a pipe: read on as long as it is open, so that nobody waits for it to be emptied; kept up to a
+/// limit.
+struct Printed {
+    kept: Arc<Mutex<Vec<u8>>>,
+    closed: Receiver<()>,
+}
+
+impl Printed {
+    fn read(mut pipe: impl Read + Send + 'static) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let (close, closed) = channel();
+        let shared = Arc::clone(&kept);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            loop {
+                match pipe.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                        let room = MAX_KEPT_BYTES.saturating_sub(kept.len()).min(count);
+                        kept.extend_from_slice(&buffer[..room]);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+            let _ = close.send(());
+        });
+        Self { kept, closed }
+    }
+
+    fn kept(self) -> Vec<u8> {
+        let _ = self.closed.recv_timeout(LAST_BYTES_WITHIN);
+        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, within: Duration) -> Result<Vec<u8>, String> {
+        let arguments = ["-c".to_owned(), script.to_owned()];
+        output_of(Path::new("/bin/sh"), &arguments, within).map_err(|error| error.0)
+    }
+
+    #[test]
+    fn what_fills_more_than_a_pipe_is_read_and_kept_up_to_a_limit() {
+        let script = "echo 1.2.3; head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2";
+        let output = run(script, PATIENCE).unwrap();
+        assert!(output.starts_with(b"1.2.3\n\0") && output.len() == MAX_KEPT_BYTES, "{}", output.len());
+    }
+
+    #[test]
+    fn what_a_failing_program_complains_of_is_told_in_one_line() {
+        let said =
+            run("echo 'no such\n\tlibrary' >&2; head -c 5000 /dev/zero | tr '\\0' x >&2; exit 3", PATIENCE);
+        let said = said.unwrap_err();
+        assert!(said.starts_with("/bin/sh does not run: exit status: 3: no such library xxx"), "{said}");
+        assert!(said.len() < 250, "{said}");
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_all_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let alive = folder.path().join("alive");
+        rustix::fs::mknodat(rustix::fs::CWD, &alive, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        // The grandchild has the pipe open for writing for as long as it lives; so have we, until it is asked for.
+        let ours = std::fs::File::options().read(true).write(true).open(&alive).unwrap();
+        let script = format!("(exec 3<>{}; echo >&3; exec sleep 1000) & wait", alive.display());
+        let (close, closed) = channel();
+        std::thread::spawn(move || {
+            std::fs::File::open(alive).unwrap().read_to_end(&mut Vec::new()).unwrap();
+            close.send(()).unwrap();
+        });
+        let said = run(&script, Duration::from_secs(1)).unwrap_err();
+        assert!(said.contains("did not end within 1 s"), "{said}");
+        drop(ours);
+        closed.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_behind_does_not_hold_up_an_answer() {
+        let begin = Instant::now();
+        assert_eq!(run("sleep 1000 & echo 1.2.3", Duration::from_secs(500)).unwrap(), b"1.2.3\n");
+        assert!(begin.elapsed() < Duration::from_secs(100));
+    }
+}
