@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_pki::CaPin;
 use refit_types::{HostId, Version};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,6 +48,9 @@ pub struct Readiness {
     /// Until when the identity is good that ends first.
     #[serde(default)]
     pub identity_expires: Option<Timestamp>,
+    /// The pin of the authority that issued it: a backup of it is worth nothing once that is not trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_issuer: Option<CaPin>,
 }
 
 /// Why the agent cannot tell how it is.

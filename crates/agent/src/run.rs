@@ -142,6 +142,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
         host_id: Some(host),
         cluster: None,
         identity_expires: None,
+        identity_issuer: None,
     };
     let socket = ReadinessSocket::bind(&config.data_dir.agent_socket()).map_err(host_error)?;
     let (readiness, shown) = watch::channel(readiness);
@@ -379,11 +380,13 @@ impl Agent {
         if let Err(error) = self.trust.keep(identity.authorities()) {
             tracing::error!(%error, "the trust file for the updater could not be written");
         }
-        let (cluster, expires) = (identity.cluster().to_string(), identity.expires());
+        let (cluster, expires, issuer) =
+            (identity.cluster().to_string(), identity.expires(), identity.issuer());
         self.notify.status(&format!("connected to cluster {cluster}"));
         self.readiness.send_modify(|readiness| {
             (readiness.connected, readiness.reason) = (true, None);
             (readiness.cluster, readiness.identity_expires) = (Some(cluster), Some(expires));
+            readiness.identity_issuer = issuer;
         });
     }
 

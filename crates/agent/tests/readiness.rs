@@ -24,6 +24,7 @@ fn readiness(connected: bool) -> Readiness {
         host_id: Some("6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap()),
         cluster: Some("main".into()),
         identity_expires: None,
+        identity_issuer: None,
     }
 }
 
@@ -49,6 +50,11 @@ async fn the_answer_is_what_is_so_now() {
          \"connected\":true,\"host_id\":\"6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55\",\"cluster\":\"main\",\
          \"identity_expires\":null}\n"
     );
+    let issuer = format!("sha256:{}", "0f".repeat(32)).parse().ok();
+    now.send_replace(Readiness { identity_issuer: issuer, ..readiness(true) });
+    let issued = ask(&path).await.unwrap();
+    assert!(issued.identity_issuer.is_some() && issued.identity_issuer == issuer);
+    now.send_replace(readiness(true));
     drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
     assert_eq!(ask(&path).await.unwrap(), readiness(true), "after someone who went away");
 

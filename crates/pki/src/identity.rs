@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    Certificate, ClusterName, Error, HostCertificates, Principal, PrivateKey, Result, files, json, ssh,
+    CaPin, Certificate, ClusterName, Error, HostCertificates, Principal, PrivateKey, Result, files, json, ssh,
 };
 
 const KIND: &str = "identity";
@@ -192,6 +192,12 @@ impl Identity {
     /// The authorities it knows its cluster by.
     pub fn authorities(&self) -> &[Certificate] {
         &self.authorities
+    }
+
+    /// The one of them that signed it, among all that a rotation has it trust; nothing once that one is not
+    /// trusted any more.
+    pub fn issuer(&self) -> Option<CaPin> {
+        self.authorities.iter().find(|authority| self.certificate.is_signed_by(authority)).map(CaPin::of)
     }
 
     /// Its SSH host certificate as one line of OpenSSH's form; users and servers have none.

@@ -105,6 +105,7 @@ async fn a_live_fleet_goes_back_to_the_old_authority_through_crashes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_is_away_stops_the_rotation_unless_forced_and_can_join_again() {
     let mut cluster = Cluster::start("away", 4).await;
+    let old = Some(cluster.only_pin().parse().unwrap());
     cluster.agents[2].stop().await;
     for (n, phase) in FORWARD.into_iter().enumerate() {
         if n == 1 {
@@ -129,6 +130,10 @@ async fn a_host_that_is_away_stops_the_rotation_unless_forced_and_can_join_again
                 nodes[0]["rotation_phase"] == phase && nodes[0]["connected"] == true
             };
             eventually("those who are there follow", PATIENCE, there).await;
+            // Both authorities are trusted up to the last phase.
+            let tells =
+                async || agent.issuer().await.is_some_and(|pin| (Some(pin) == old) == (phase == "init"));
+            eventually("they tell who issued their identity", PATIENCE, tells).await;
         }
         if n == 0 {
             let third = cluster.agents[3].id();

@@ -35,6 +35,7 @@ fn the_line_of_nodes_add_makes_a_host_with_an_identity_for_each_role() {
 
     let mut agent = Agent::paste(&host, "web", &token);
     agent.connects(&host);
+    assert_eq!(agent.status(&host).unwrap()["identity_issuer"], token["ca_pin"]);
     let uuid = agent.uuid();
     assert_eq!(node(&host, &uuid).unwrap()["roles"], json!(["node", "kube"]));
     assert!(server.log().contains("a host joined") && server.log().contains(&uuid), "{}", server.log());

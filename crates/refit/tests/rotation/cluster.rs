@@ -174,6 +174,11 @@ impl Agent {
     }
 
     /// What it has stored; it must not run.
+    /// Who issued the identity that it is connected with, as it tells its updater.
+    pub async fn issuer(&self) -> Option<CaPin> {
+        refit_agent::ask(&self.data.agent_socket()).await.ok()?.identity_issuer
+    }
+
     pub async fn stored(&self, role: AgentRole) -> StoredIdentities {
         self.store().load(role).await.unwrap()
     }
@@ -301,6 +306,7 @@ impl Cluster {
     pub async fn every_agent_trusts_only(&mut self, pin: &str) {
         let mut ssh = Vec::new();
         for agent in &mut self.agents {
+            assert_eq!(agent.issuer().await.unwrap().to_string(), pin, "{}", agent.id());
             agent.stop().await;
             let trusted =
                 Certificate::from_pem(&std::fs::read_to_string(agent.data.trust()).unwrap()).unwrap();
