@@ -4,9 +4,10 @@
 # and unshare (util-linux) so that no process and no mount outlives a test, curl for the README's lines,
 # valgrind to count instructions, systemd to check our units, and the SELinux compiler for our policy module. For hosts
 # with a booted systemd of their own: systemd-container boots them, debootstrap makes their disk, dbus is how they are
-# told what to do, binutils makes small archives for them, and sqlite3 looks into their databases.
+# told what to do, binutils makes small archives for them, and sqlite3 looks into their databases; rpm makes and
+# manages packages of the other family.
 TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils \
-  systemd-container debootstrap dbus binutils sqlite3
+  systemd-container debootstrap dbus binutils sqlite3 rpm
 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk

@@ -33,7 +33,7 @@ pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use lock::{Lock, LockError};
-pub use packages::SystemPackages;
+pub use packages::{NoPackages, SystemPackages};
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
 pub use report::last_status;

@@ -7,8 +7,8 @@ use refit_pki::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
     Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoService, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError, Updater,
-    active_version, last_status, trusted_authorities,
+    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError,
+    Updater, active_version, last_status, trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -129,7 +129,7 @@ impl Host {
         self.same.iter().cloned().chain([command.into()]).collect()
     }
 
-    /// Undoes what an updater was cut off in the middle of.
+    /// Undoes what an updater was cut off in the middle of, or finishes it where that is the way.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         self.recover(false).map(drop)
     }
@@ -139,6 +139,9 @@ impl Host {
     }
 
     pub(super) fn recover(&self, before_start: bool) -> Result<Option<Journal>, Failure> {
+        if let Some(packages) = self.system_packages() {
+            packages.settle().map_err(Failure::failed)?;
+        }
         let control = self.control(String::new(), None, None)?;
         control.with(|control| self.parts(control).recover(before_start).map_err(Failure::failed))
     }
@@ -164,12 +167,26 @@ impl Host {
         pin: Option<CaPin>,
         command: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>,
     ) -> Result<T, Failure> {
-        let packages = SystemPackages::keeping(&self.layout.agent_config());
+        let packages = self.packages();
         self.control(proxy, base_url, pin)?.with(|control| {
             let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
-            let updater = Updater { parts: self.parts(control), random, packages: &packages };
+            let updater = Updater { parts: self.parts(control), random, packages: &*packages };
             command(&updater).map_err(Failure::failed)
         })
+    }
+
+    /// The system's packages, unless this is an image or a second agent: those have none.
+    fn system_packages(&self) -> Option<SystemPackages> {
+        let kept = self.layout.versions().join("kept-config");
+        (self.layout.is_host() && !self.layout.is_suffixed())
+            .then(|| SystemPackages::new(&self.layout.agent_config(), &self.layout.data(), &kept))
+    }
+
+    fn packages(&self) -> Box<dyn Packages> {
+        match self.system_packages() {
+            Some(packages) => Box::new(packages),
+            None => Box::new(NoPackages),
+        }
     }
 
     fn parts<'a>(&'a self, control: &'a dyn refit_update::ControlPlane) -> Parts<'a> {

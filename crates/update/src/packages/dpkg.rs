@@ -1,0 +1,98 @@
+//! Debian's packages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::mention::may_concern;
+use super::{Places, has, run};
+use crate::disk::{RealDisk, write_durably};
+
+/// Where dpkg has the scripts of what is installed.
+const SCRIPTS: &str = "/var/lib/dpkg/info";
+/// Taken for a script that would delete what is to stay.
+const DOES_NOTHING: &str = "\
+#!/bin/sh
+# Replaced by refit-update before it purged this package: what was here may delete the configuration or the data of the
+# agent, which goes on running without the package.
+exit 0
+";
+
+/// Whether anything of the package is there, be it only its configuration.
+pub(super) fn knows(package: &str) -> bool {
+    states(package).iter().any(|state| state != "not-installed")
+}
+
+/// Removed with its own scripts, purged without one that is about what must stay.
+pub(super) fn purge(package: &str, places: &Places) -> Result<(), String> {
+    if states(package).iter().any(|state| !matches!(state.as_str(), "config-files" | "not-installed")) {
+        change("remove", package)?;
+    }
+    silence(Path::new(SCRIPTS), package, places)?;
+    // It may have had nothing to leave behind.
+    if knows(package) { change("purge", package) } else { Ok(()) }
+}
+
+/// Of each architecture that it is installed for.
+fn states(package: &str) -> Vec<String> {
+    let found = run("dpkg-query", &["--show", "--showformat=${db:Status-Status}\\n", package]);
+    found.unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// Neither of the two looks at the network for this.
+fn change(action: &str, package: &str) -> Result<(), String> {
+    if has("apt-get") {
+        let options = ["-o", "DPkg::Lock::Timeout=60", "-o", "APT::Get::AutomaticRemove=false", "-y", "-q"];
+        return run("apt-get", &[&options[..], &[action, package]].concat()).map(drop);
+    }
+    run("dpkg", &[&format!("--{action}"), package]).map(drop)
+}
+
+fn silence(scripts: &Path, package: &str, places: &Places) -> Result<(), String> {
+    let failed = |path: &Path, error| format!("{} cannot be replaced: {error}", path.display());
+    for path in scripts_after_removal(scripts, package) {
+        let script = fs::read(&path).map_err(|error| failed(&path, error))?;
+        if may_concern(&script, &places.data) || may_concern(&script, &places.config) {
+            tracing::info!("{} may delete what is to stay: it is not run", path.display());
+            write_durably(&RealDisk, &path, DOES_NOTHING.as_bytes(), 0o755)
+                .map_err(|error| failed(&path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// One, or one for each architecture.
+fn scripts_after_removal(scripts: &Path, package: &str) -> Vec<PathBuf> {
+    let is_its = |name: &str| {
+        let stem = name.strip_suffix(".postrm").and_then(|name| name.strip_prefix(package));
+        stem.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    };
+    let entries = fs::read_dir(scripts).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_its)).map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_scripts_of_the_package_that_concern_the_agent_are_silenced() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places { config: "/etc/refit.yaml".into(), data: "/var/lib/refit".into() };
+        let files = [
+            ("refit.postrm", "rm -rf /var/lib/refit", true),
+            ("refit:amd64.postrm", "rm -f /etc/refit.yaml", true),
+            ("refit:i386.postrm", "deluser refit", false),
+            ("refit-extra.postrm", "rm -rf /var/lib/refit", false),
+            ("refit.prerm", "echo /var/lib/refit", false),
+        ];
+        for (name, text, _) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        silence(folder.path(), "refit", &places).unwrap();
+        for (name, text, is_silenced) in files {
+            let found = fs::read_to_string(folder.path().join(name)).unwrap();
+            assert_eq!(found, if is_silenced { DOES_NOTHING } else { text }, "{name}");
+        }
+        silence(&folder.path().join("none"), "refit", &places).unwrap();
+    }
+}
