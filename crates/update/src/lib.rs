@@ -19,6 +19,7 @@ mod probe;
 mod profile;
 mod report;
 mod service;
+mod supervisor;
 mod switch;
 mod updater;
 
@@ -37,7 +38,8 @@ pub use packages::{NoPackages, SystemPackages};
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
 pub use report::last_status;
-pub use service::{NoService, Systemd};
+pub use service::{NoService, Supervised, Systemd};
+pub use supervisor::{Supervision, SupervisorError, TIED, Tied, supervise};
 pub use switch::{
     Database, Parts, StepFailed, Switched, Way, active_version, database_for, is_complete, next_try,
 };

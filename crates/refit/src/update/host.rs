@@ -7,8 +7,8 @@ use refit_pki::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
     Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, SystemPackages, Systemd, UpdateError,
-    Updater, active_version, last_status, trusted_authorities,
+    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, Supervised, SystemPackages, Systemd,
+    UpdateError, Updater, active_version, last_status, trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -16,8 +16,8 @@ use crate::exit::Failure;
 
 /// This host, or an image of one, and the agent on it.
 pub(super) struct Host {
-    layout: Layout,
-    profile: Profile,
+    pub(super) layout: Layout,
+    pub(super) profile: Profile,
     service: Box<dyn Service>,
     agent: HostAgent,
     /// The arguments that say which agent this is.
@@ -68,10 +68,14 @@ impl Host {
                 let triggers = triggers.map(|unit| layout.unit_name(&unit.name)).collect();
                 Box::new(Systemd::new(layout.unit(), triggers))
             }
-            false => Box::new(NoService),
+            false => match Supervised::find(&layout) {
+                Some(supervised) => Box::new(supervised),
+                None => Box::new(NoService),
+            },
         };
         let agent = HostAgent::new(&layout, &profile);
         let suffix = suffix.map(|suffix| [OsString::from("--install-suffix"), suffix.into()]);
+        let file = file.map(std::path::absolute).transpose().map_err(Failure::failed)?;
         let file = file.map(|file| [OsString::from("--profile"), file.into()]);
         let same = [OsString::from("--root"), root.into()].into_iter().chain(suffix.into_iter().flatten());
         let same = same.chain(file.into_iter().flatten()).collect();
@@ -124,9 +128,9 @@ impl Host {
         Some((updater(active)?, previous.and_then(updater)))
     }
 
-    /// The arguments by which a command is for the same agent.
-    pub(super) fn arguments_for(&self, command: &str) -> Vec<OsString> {
-        self.same.iter().cloned().chain([command.into()]).collect()
+    /// The arguments by which another command is for the same agent, from any directory.
+    pub(super) fn same_agent(&self) -> &[OsString] {
+        &self.same
     }
 
     /// Undoes what an updater was cut off in the middle of, or finishes it where that is the way.

@@ -3,6 +3,7 @@
 mod host;
 mod progress;
 mod relay;
+mod supervise;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub(crate) struct Global {
     /// What is managed: a file that describes another agent than Refit's own
     #[arg(long, global = true, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// The root of an image that is being built; no service is asked for anything
+    /// The root of an image that is being built, or of a host with a supervisor; systemd is not asked there
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Keeps a second agent on one host apart
@@ -106,6 +107,9 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    Supervise(supervise::Args),
+    #[command(hide = true)]
+    Tied(supervise::TiedArgs),
     /// Show the version of this program
     #[command(after_help = "Example:\n  refit-update version --format json")]
     Version {
@@ -126,10 +130,16 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         Command::Completions { shell } => return output::completions(shell, Program::command()),
         _ => {}
     }
+    if let Command::Tied(tied) = command {
+        return tied.run();
+    }
     let host = Host::new(&global.root, global.profile.as_deref(), global.install_suffix.as_deref())?;
     if let Command::Status { format } = command {
         let status = host.status();
         return output::show(format, &status, || text(&status));
+    }
+    if let Command::Supervise(args) = command {
+        return args.run(&host, &global);
     }
     crate::log::steps_to_stderr()?;
     if let Command::Recover = command {

@@ -48,7 +48,8 @@ pub(super) fn hand_on(host: &Host, invocation: &Invocation) -> Result<Option<u8>
             }
             Ended::Crashed(how) if host.is_switching() || host.pointer() != before => {
                 tracing::error!("{} {how} in the middle of a switch", other.what);
-                let recovered = run(other_than(&others, other), &host.arguments_for("recover"));
+                let recovered =
+                    run(other_than(&others, other), &[host.same_agent(), &["recover".into()]].concat());
                 tracing::info!("The way back: {recovered:?}");
                 return Err(Failure::failed(format!(
                     "{} {how} in the middle of a switch; what it began was undone or is undone by the next command",

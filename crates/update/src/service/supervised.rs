@@ -1,0 +1,117 @@
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Layout;
+use crate::host::{HostError, Service, ServiceState};
+use crate::supervisor::control_socket;
+use crate::supervisor::wire::{Answer, Request};
+
+/// A supervisor that works answers at once.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// It gives the agent 30 seconds to stop before it kills it.
+const STOP_WITHIN: Duration = Duration::from_secs(40);
+/// Far more than an answer needs.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+
+/// The agent as the child of a `refit-update supervise`, asked over its socket.
+#[derive(Debug, Clone)]
+pub struct Supervised {
+    socket: PathBuf,
+}
+
+impl Supervised {
+    /// The supervisor of that layout; nothing if none answers, because one that is dead runs no agent.
+    pub fn find(layout: &Layout) -> Option<Self> {
+        let found = Self { socket: control_socket(layout) };
+        (found.socket.exists() && found.state().is_ok()).then_some(found)
+    }
+
+    fn exchange(&self, request: Request, within: Duration) -> io::Result<Answer> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(within))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = Vec::new();
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+        if answer.is_empty() {
+            return Err(io::Error::other("it ended before it answered"));
+        }
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    fn ask(&self, request: Request) -> Result<Answer, HostError> {
+        let within = if request == Request::Stop { STOP_WITHIN } else { ANSWER_WITHIN };
+        let problem = match self.exchange(request, within) {
+            Ok(Answer::Failed(reason)) => reason,
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                format!("it was silent for {} s", within.as_secs())
+            }
+            Err(error) => error.to_string(),
+        };
+        let socket = self.socket.display();
+        Err(HostError(format!(
+            "the supervisor at {socket} did not do what it was asked ({request:?}): {problem}"
+        )))
+    }
+
+    fn must(&self, request: Request) -> Result<(), HostError> {
+        match self.ask(request)? {
+            Answer::Done => Ok(()),
+            other => Err(self.garbled(&other)),
+        }
+    }
+
+    fn garbled(&self, answer: &Answer) -> HostError {
+        let socket = self.socket.display();
+        HostError(format!(
+            "the supervisor at {socket} answered something else: {answer:?}; is it of another version?"
+        ))
+    }
+}
+
+impl Service for Supervised {
+    fn is_enabled(&self) -> Result<bool, HostError> {
+        match self.ask(Request::IsEnabled)? {
+            Answer::Enabled(enabled) => Ok(enabled),
+            other => Err(self.garbled(&other)),
+        }
+    }
+
+    fn set_enabled(&self, enabled: bool) -> Result<(), HostError> {
+        self.must(Request::SetEnabled(enabled))
+    }
+
+    fn state(&self) -> Result<ServiceState, HostError> {
+        match self.ask(Request::State)? {
+            Answer::State(state) => Ok(state),
+            other => Err(self.garbled(&other)),
+        }
+    }
+
+    fn reload(&self) -> Result<(), HostError> {
+        self.must(Request::Reload)
+    }
+
+    fn stop(&self) -> Result<(), HostError> {
+        self.must(Request::Stop)
+    }
+
+    fn start(&self) -> Result<(), HostError> {
+        self.must(Request::Start)
+    }
+
+    fn refresh(&self) -> Result<(), HostError> {
+        self.must(Request::Refresh)
+    }
+
+    fn set_updates(&self, on: bool) -> Result<(), HostError> {
+        self.must(Request::SetUpdates(on))
+    }
+}

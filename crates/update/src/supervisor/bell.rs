@@ -1,0 +1,61 @@
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// What the agent touches to wake its updater, and what it looked like last. One `stat` for each look, like
+/// the agent's own looks at the updater's status: renames and some file systems are lost on inotify.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    path: PathBuf,
+    seen: Option<Stamp>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+impl Bell {
+    /// What was rung before is over: an updater runs soon after a start anyway.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let mut bell = Self { path, seen: None };
+        bell.rang();
+        bell
+    }
+
+    /// Whether it was rung since the last look.
+    pub(crate) fn rang(&mut self) -> bool {
+        let stamp = std::fs::symlink_metadata(&self.path).ok().map(|found| Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        });
+        let rang = stamp.is_some() && stamp != self.seen;
+        self.seen = stamp;
+        rang
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_replacement_counts_once_and_a_removal_never() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("wake"), folder.path().join("aside"));
+        let mut bell = Bell::new(path.clone());
+        assert!(!bell.rang());
+        for _ in 0..3 {
+            std::fs::write(&aside, "attempt 1\n").unwrap();
+            std::fs::rename(&aside, &path).unwrap();
+            assert!(bell.rang() && !bell.rang());
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(!bell.rang());
+        std::fs::write(&path, "").unwrap();
+        assert!(!Bell::new(path.clone()).rang(), "rung before the supervisor started");
+        assert!(bell.rang());
+    }
+}

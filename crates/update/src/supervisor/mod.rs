@@ -1,0 +1,337 @@
+//! Who starts, stops and updates the agent where there is no systemd: one process in the foreground, for
+//! containers and for several hosts on one machine.
+
+mod bell;
+mod children;
+mod enabled;
+mod machine;
+mod socket;
+pub(crate) mod wire;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::host::ServiceState;
+use crate::{Layout, Lock, LockError, Profile};
+use bell::Bell;
+use children::{Children, ended_well, obeyed};
+pub use children::{TIED, Tied};
+use enabled::Enabled;
+use machine::{Action, Event, Machine, Seen, Whom};
+use socket::ControlSocket;
+use wire::{Answer, Request};
+
+/// How often it looks at what nobody tells it of: whether the agent rang, and whether it is time.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What is supervised, and how.
+#[derive(Debug)]
+pub struct Supervision<'a> {
+    /// Where everything is.
+    pub layout: &'a Layout,
+    /// What is managed.
+    pub profile: &'a Profile,
+    /// What the agent is given.
+    pub arguments: Vec<OsString>,
+    /// What this program is given before the name of a command, so that it means the same agent.
+    pub global: Vec<OsString>,
+    /// How often the updater runs without being woken.
+    pub every: Duration,
+}
+
+/// Why there is no supervisor.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// There is one already.
+    #[error(
+        "another supervisor runs the agent of {path}; stop it, or give this one a --root or an \
+         --install-suffix of its own", path = .0.display()
+    )]
+    Taken(PathBuf),
+    /// The data directory is too deep.
+    #[error(
+        "{path} is {length} bytes long, and the path of a socket may have {most}: choose a shorter \
+         directory", path = .path.display()
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        length: usize,
+        /// What the kernel takes.
+        most: usize,
+    },
+    /// The disk refused.
+    #[error("{path} cannot be used: {source}", path = .path.display())]
+    Disk {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Signals cannot be waited for.
+    #[error("the supervisor cannot wait for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// What wakes a supervisor.
+enum Happening {
+    Signal(Signal),
+    Asked(Request, Sender<Answer>),
+}
+
+/// Where a supervisor is asked.
+pub(crate) fn control_socket(layout: &Layout) -> PathBuf {
+    layout.data().join("supervisor.sock")
+}
+
+/// Runs the agent until the process is asked to end. To be called on the main thread, before there are
+/// others: it takes over the process's signals.
+pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
+    let data = supervision.layout.data();
+    let _lock = Lock::take(&data.join("supervisor.lock")).map_err(|error| match error {
+        LockError::Held { .. } => SupervisorError::Taken(data.clone()),
+        LockError::Disk { path, source } => SupervisorError::Disk { path, source },
+    })?;
+    let (sender, happenings) = channel();
+    listen_to_signals(sender.clone()).map_err(SupervisorError::Signals)?;
+    let enabled = Enabled(data.join("supervisor.disabled"));
+    let socket = ControlSocket::bind(&control_socket(supervision.layout))?;
+    let mut supervisor = Supervisor {
+        agent: supervision.layout.outside(&supervision.layout.bin_target(&supervision.profile.binaries[0])),
+        machine: Machine::new(enabled.is_set(), supervision.every, Instant::now(), rand::random::<f64>),
+        bell: Bell::new(supervision.layout.versions().join("wake")),
+        children: Children::default(),
+        stopping: Vec::new(),
+        supervision,
+        enabled,
+    };
+    if !supervisor.enabled.is_set() {
+        tracing::info!("the agent is disabled and waits to be started");
+    }
+    supervisor.feed(Event::Tick);
+    if supervisor.machine.is_waiting_for_a_version() {
+        let data = data.display();
+        tracing::info!(%data, "no version is installed yet; the agent starts when `refit-update enable` has installed one");
+    }
+    socket.serve(&sender);
+    supervisor.live(&happenings);
+    Ok(())
+}
+
+/// Signals are blocked in all threads and waited for in one, which needs no handler.
+fn listen_to_signals(happenings: Sender<Happening>) -> io::Result<()> {
+    let obeyed = obeyed();
+    obeyed.thread_block()?;
+    thread::spawn(move || {
+        while let Ok(signal) = obeyed.wait() {
+            if happenings.send(Happening::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+struct Supervisor<'a> {
+    supervision: &'a Supervision<'a>,
+    agent: PathBuf,
+    machine: Machine,
+    children: Children,
+    bell: Bell,
+    enabled: Enabled,
+    /// Told when the agent is gone.
+    stopping: Vec<Sender<Answer>>,
+}
+
+impl Supervisor<'_> {
+    fn live(&mut self, happenings: &Receiver<Happening>) {
+        while !self.machine.is_over() {
+            match happenings.recv_timeout(LOOK_EVERY) {
+                Ok(Happening::Asked(request, reply)) => self.asked(request, reply),
+                Ok(Happening::Signal(Signal::SIGHUP)) => self.feed(Event::Reload),
+                Ok(Happening::Signal(Signal::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Happening::Signal(signal)) => {
+                    tracing::info!(%signal, "the supervisor is to end");
+                    self.feed(Event::End);
+                }
+                Err(RecvTimeoutError::Disconnected) => self.feed(Event::End),
+            }
+            self.bury();
+            if self.bell.rang() {
+                self.feed(Event::Rang);
+            }
+            self.feed(Event::Tick);
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let seen = Seen { now: Instant::now(), installed: self.agent.exists() };
+            for action in self.machine.on(event, seen) {
+                events.extend(self.act(action));
+            }
+        }
+        if self.children.agent_is_gone() {
+            self.tell_that_it_is_gone();
+        }
+    }
+
+    /// Does something; what came of it at once, if anything did.
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Recover => match another_agent(&self.supervision.layout.data()) {
+                Some(pid) => {
+                    tracing::warn!(
+                        pid,
+                        "another agent uses the data directory; the supervisor's waits for its end"
+                    );
+                    Some(Event::Taken)
+                }
+                None => self.run_own(Whom::Recovery, "recover").err().map(|_| self.recovered()),
+            },
+            Action::StartAgent => self.start_agent().err().map(|_| Event::AgentEnded { well: false }),
+            Action::StartUpdater => self.run_own(Whom::Updater, "update").err().map(|_| Event::UpdaterEnded),
+            Action::Tell(whom, nudge) => {
+                self.children.tell(whom, nudge);
+                None
+            }
+        }
+    }
+
+    /// Runs a command of this program.
+    fn run_own(&mut self, whom: Whom, command: &str) -> io::Result<()> {
+        let own = Path::new("/proc/self/exe");
+        let arguments: Vec<_> = self.supervision.global.iter().cloned().chain([command.into()]).collect();
+        let started = self.children.start(whom, own, OsStr::new("refit-update"), &arguments, &[], false);
+        started
+            .map(drop)
+            .inspect_err(|error| tracing::error!(%error, command, "the updater cannot be started"))
+    }
+
+    /// The path through `active` is left unresolved: an agent that reloads becomes what is there by then.
+    fn start_agent(&mut self) -> io::Result<()> {
+        let Supervision { layout, profile, arguments, .. } = self.supervision;
+        let is_own = profile.name == "refit";
+        let mut environment = Vec::new();
+        if is_own {
+            // The agent and its updater must mean the same directory.
+            environment.push(("REFIT_DATA_DIR", layout.data()));
+            let config = layout.outside(&profile.config);
+            if std::env::var_os("REFIT_CONFIG").is_none() && config.exists() {
+                environment.push(("REFIT_CONFIG", config));
+            }
+        }
+        let agent = self.agent.clone();
+        let started =
+            self.children.start(Whom::Agent, &agent, agent.as_os_str(), arguments, &environment, is_own);
+        match started {
+            Ok(pid) => tracing::info!(pid, agent = %agent.display(), "the agent is started"),
+            Err(ref error) => {
+                tracing::error!(%error, agent = %agent.display(), "the agent cannot be started")
+            }
+        }
+        started.map(drop)
+    }
+
+    fn recovered(&self) -> Event {
+        Event::Recovered { settled: !self.supervision.layout.journal().exists() }
+    }
+
+    fn bury(&mut self) {
+        while let Some((whom, status)) = self.children.reap() {
+            match whom {
+                Whom::Agent => {
+                    self.tell_that_it_is_gone();
+                    self.feed(Event::AgentEnded { well: ended_well(status) });
+                    let again = self.machine.starts_again_at();
+                    let again = again.map(|at| at.saturating_duration_since(Instant::now()));
+                    match again {
+                        Some(after) => {
+                            tracing::warn!(%status, ?after, "the agent failed and is started again")
+                        }
+                        None => tracing::info!(%status, "the agent ended"),
+                    }
+                }
+                Whom::Recovery => {
+                    if !status.success() {
+                        tracing::error!(%status, "an interrupted update was not undone; the agent is started all the same");
+                    }
+                    self.feed(self.recovered());
+                }
+                Whom::Updater => {
+                    if !status.success() {
+                        tracing::warn!(%status, "the updater failed; `refit-update status` says at what");
+                    }
+                    self.feed(Event::UpdaterEnded);
+                }
+            }
+        }
+    }
+
+    fn asked(&mut self, request: Request, reply: Sender<Answer>) {
+        let answer = match request {
+            Request::State => Answer::State(self.machine.state()),
+            Request::IsEnabled => Answer::Enabled(self.enabled.is_set()),
+            Request::Refresh => Answer::Done,
+            Request::Stop => {
+                self.stopping.push(reply);
+                return self.feed(Event::Stop);
+            }
+            _ if self.machine.is_ending() => Answer::Failed("the supervisor is about to end".into()),
+            Request::SetEnabled(on) => match self.enabled.set(on) {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Failed(format!("{} cannot be used: {error}", self.enabled.0.display())),
+            },
+            Request::Reload if self.machine.state() == ServiceState::Stopped => {
+                Answer::Failed("no agent runs that could be reloaded; start it".into())
+            }
+            Request::Reload => self.obey(Event::Reload),
+            Request::Start => self.obey(Event::Start),
+            Request::SetUpdates(on) => self.obey(Event::SetUpdates(on)),
+        };
+        let _ = reply.send(answer);
+    }
+
+    fn obey(&mut self, event: Event) -> Answer {
+        self.feed(event);
+        Answer::Done
+    }
+
+    fn tell_that_it_is_gone(&mut self) {
+        if self.stopping.is_empty() {
+            return;
+        }
+        let answer = match another_agent(&self.supervision.layout.data()) {
+            Some(pid) => Answer::Failed(format!(
+                "the supervisor's agent does not run, and another (pid {pid}) uses its data directory; stop that one"
+            )),
+            None => Answer::Done,
+        };
+        for reply in self.stopping.drain(..) {
+            let _ = reply.send(answer.clone());
+        }
+    }
+}
+
+/// The process that is the agent of a data directory, told by its lock. To be asked only while no agent of
+/// ours runs.
+fn another_agent(data: &Path) -> Option<String> {
+    let path = data.join("agent.pid");
+    let file = File::open(&path).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(&path).unwrap_or_default();
+            Some(pid.trim().parse::<u32>().map_or_else(|_| "unknown".into(), |pid| pid.to_string()))
+        }
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}

@@ -1,0 +1,62 @@
+use serde::{Deserialize, Serialize};
+
+use crate::host::ServiceState;
+
+/// What a supervisor can be asked: one JSON value and a line's end, over its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    IsEnabled,
+    SetEnabled(bool),
+    State,
+    Reload,
+    Stop,
+    Start,
+    Refresh,
+    SetUpdates(bool),
+}
+
+/// What it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Done,
+    Enabled(bool),
+    State(#[serde(with = "Standing")] ServiceState),
+    Failed(String),
+}
+
+/// The names of states on the wire.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ServiceState", rename_all = "snake_case")]
+enum Standing {
+    Running,
+    Failing,
+    Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two versions of the program may talk to each other.
+    #[test]
+    fn words_stay_as_they_are() {
+        for (request, text) in [
+            (Request::State, r#""state""#),
+            (Request::Stop, r#""stop""#),
+            (Request::SetUpdates(false), r#"{"set_updates":false}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&request).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
+        }
+        for (answer, text) in [
+            (Answer::Done, r#""done""#),
+            (Answer::Enabled(true), r#"{"enabled":true}"#),
+            (Answer::State(ServiceState::Failing), r#"{"state":"failing"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&answer).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Answer>(text).unwrap(), answer);
+        }
+    }
+}
