@@ -3,149 +3,25 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::symlink;
+#[path = "updating/cluster.rs"]
+mod cluster;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use refit_testbed::{Process, directory, eventually, sweep};
-use refit_types::DataDir;
-use serde_json::Value;
-use tempfile::TempDir;
+use cluster::{Cluster, Image, said};
+use refit_testbed::sweep;
 
-const REFIT: &str = env!("CARGO_BIN_EXE_refit");
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A control plane with archives of two versions.
-struct Cluster {
-    folder: TempDir,
-    _server: Process,
-    address: String,
-    pin: String,
+fn versions(image: &Image) -> PathBuf {
+    image.root.join("var/lib/refit/versions")
 }
 
-/// Made once: stamping and packing take longer than any test.
-fn archives() -> &'static Path {
-    static ARCHIVES: OnceLock<TempDir> = OnceLock::new();
-    let folder = ARCHIVES.get_or_init(|| {
-        let folder = directory();
-        for version in ["1.2.3", "1.2.4"] {
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/dist.sh");
-            let made = Command::new("sh")
-                .arg(script)
-                .args([version, REFIT, folder.path().to_str().unwrap()])
-                .env("DIST_GZIP_LEVEL", "1")
-                .output()
-                .unwrap();
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        }
-        folder
-    });
-    folder.path()
-}
-
-impl Cluster {
-    async fn start() -> Self {
-        let folder = directory();
-        let data = folder.path().join("server");
-        std::fs::create_dir(&data).unwrap();
-        symlink_copy(archives(), &data.join("artifacts"));
-        let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
-        let arguments = fixed.into_iter().chain([data.to_str().unwrap()]).map(str::to_owned);
-        let server = Process::start(REFIT, &arguments.collect::<Vec<_>>(), &data.with_extension("log"));
-        let endpoint = DataDir::new(&data).endpoint();
-        eventually("the server answers", PATIENCE, async || {
-            endpoint.exists() && ctl(&data, &["status"]).status.success()
-        })
-        .await;
-        let made = ctl(&data, &["nodes", "add", "--format", "json"]);
-        let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-        let address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
-        Self { folder, _server: server, address, pin: made["ca_pin"].as_str().unwrap().into() }
-    }
-
-    fn choose(&self, version: &str) {
-        let flag = format!("--set-agent-version={version}");
-        let data = self.folder.path().join("server");
-        let chosen = ctl(&data, &["autoupdate", "update", &flag, "--immediate"]);
-        assert!(chosen.status.success(), "{chosen:?}");
-    }
-
-    /// An image with the first version in it.
-    fn installed(&self) -> Image {
-        self.choose("1.2.3");
-        let image = Image { root: self.folder.path().join("image") };
-        let enabled = image.update(&["enable", "--proxy", &self.address, "--ca-pin", &self.pin]);
-        assert_eq!(said(&enabled), "Installed 1.2.3.\n");
-        image
-    }
-}
-
-/// Files are served from the directory itself only, so they are linked and not pointed to.
-fn symlink_copy(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-}
-
-fn ctl(data: &Path, arguments: &[&str]) -> Output {
-    Command::new(REFIT).args(["ctl", "--data-dir"]).arg(data).args(arguments).output().unwrap()
-}
-
-#[track_caller]
-fn said(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-struct Image {
-    root: PathBuf,
-}
-
-impl Image {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let called = self.root.with_extension("refit-update").join("refit-update");
-        if !called.exists() {
-            std::fs::create_dir_all(called.parent().unwrap()).unwrap();
-            symlink(REFIT, &called).unwrap();
-        }
-        let mut command = Command::new(called);
-        command.arg("--root").arg(&self.root).args(arguments).stdin(Stdio::null());
-        command
-    }
-
-    fn update(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn versions(&self) -> PathBuf {
-        self.root.join("var/lib/refit/versions")
-    }
-
-    /// The version that the pointer names, which is whole and runs.
-    fn active(&self) -> String {
-        let active = std::fs::read_link(self.root.join("var/lib/refit/active")).unwrap();
-        let folder = self.root.join("var/lib/refit").join(&active);
-        assert!(folder.join("sha256").exists(), "{active:?} is not complete");
-        let version = active.file_name().unwrap().to_str().unwrap().to_owned();
-        let runs = Command::new(folder.join("bin/refit")).arg("version").output().unwrap();
-        assert_eq!(said(&runs), format!("refit v{version} (oss)\n"));
-        version
-    }
-
-    fn status(&self) -> Value {
-        serde_json::from_str(&said(&self.update(&["status"]))).unwrap()
-    }
-
-    fn copy(&self, name: &str) -> Image {
-        let root = self.root.with_file_name(name);
-        let copied = Command::new("cp").args(["-al", "--"]).arg(&self.root).arg(&root).status().unwrap();
-        assert!(copied.success());
-        Image { root }
-    }
+fn copy(image: &Image, name: &str) -> Image {
+    let root = image.root.with_file_name(name);
+    let copied = Command::new("cp").args(["-al", "--"]).arg(&image.root).arg(&root).status().unwrap();
+    assert!(copied.success());
+    Image { root }
 }
 
 #[tokio::test]
@@ -200,7 +76,7 @@ async fn what_cannot_be_had_or_trusted_changes_nothing() {
     let refused = other.update(&["enable", "--proxy", &cluster.address, "--ca-pin", &pin]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && told.contains("pin"), "{told}");
-    assert!(!other.versions().join("updates.yaml").exists());
+    assert!(!versions(&other).join("updates.yaml").exists());
 
     let nowhere = other.update(&["enable"]);
     let told = String::from_utf8_lossy(&nowhere.stderr).into_owned();
@@ -219,13 +95,13 @@ async fn killed_at_any_moment_it_ends_where_it_would_have() {
     let cluster = Cluster::start().await;
     let image = cluster.installed();
     cluster.choose("1.2.4");
-    let whole = image.copy("whole");
+    let whole = copy(&image, "whole");
     let started = std::time::Instant::now();
     said(&whole.update(&["update"]));
     let takes = started.elapsed();
     let rounds = sweep(12, 300);
     for round in 0..rounds {
-        let image = image.copy(&format!("image-{round}"));
+        let image = copy(&image, &format!("image-{round}"));
         let child = image.command(&["update"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         kill_after(child, takes.mul_f64(round as f64 / rounds as f64));
         said(&image.update(&["recover"]));
@@ -243,7 +119,7 @@ async fn two_updaters_never_work_side_by_side() {
     let image = cluster.installed();
     cluster.choose("1.2.4");
     for round in 0..sweep(4, 100) {
-        let image = image.copy(&format!("pair-{round}"));
+        let image = copy(&image, &format!("pair-{round}"));
         let quiet =
             || image.command(&["update"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let outputs = [quiet(), quiet()].map(|child| child.wait_with_output().unwrap());

@@ -1,0 +1,193 @@
+//! `refit-update supervise` with a real server, real archives and real agents: what systemd does elsewhere.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "updating/cluster.rs"]
+mod cluster;
+#[path = "supervising/supervisor.rs"]
+mod supervisor;
+
+use std::process::Stdio;
+
+use cluster::{Cluster, Image, PATIENCE, said};
+use refit_testbed::{Signal, eventually};
+use serde_json::json;
+use supervisor::{Supervisor, is_alive, is_gone, pid, send};
+
+#[tokio::test]
+async fn an_upgrade_keeps_the_process_and_a_downgrade_replaces_it() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    let first = supervisor.runs("1.2.3").await;
+    assert_eq!(supervisor.state(), Some("running".into()));
+    // The agent would wake the updater before we run it.
+    supervisor.obeys(json!({"set_updates": false}));
+
+    cluster.choose("1.2.4");
+    assert_eq!(said(&image.update(&["update"])), "Updated from 1.2.3 to 1.2.4.\n");
+    let second = supervisor.runs("1.2.4").await;
+    assert_eq!(pid(&second), pid(&first), "it was reloaded");
+
+    cluster.choose("1.2.3");
+    assert_eq!(said(&image.update(&["update"])), "Updated from 1.2.4 to 1.2.3.\n");
+    let third = supervisor.runs("1.2.3").await;
+    assert_ne!(pid(&third), pid(&second), "its database was replaced while it was stopped");
+    assert_eq!(third["host_id"], first["host_id"]);
+    assert_eq!(image.active(), "1.2.3");
+    assert_eq!(image.status()["agent_version_previous"], "1.2.4");
+}
+
+#[tokio::test]
+async fn a_version_that_does_not_run_is_undone() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    supervisor.obeys(json!({"set_updates": false}));
+    cluster.choose("1.2.5");
+    let undone = image.update(&["update"]);
+    let told = String::from_utf8_lossy(&undone.stderr).into_owned();
+    assert_eq!(undone.status.code(), Some(1), "{told}");
+    assert!(told.contains("1.2.5 was tried and undone at health"), "{told}");
+    supervisor.runs("1.2.3").await;
+    assert_eq!(image.active(), "1.2.3");
+    assert_eq!(supervisor.state(), Some("running".into()));
+    assert!(supervisor.log().contains("the agent failed and is started again"), "the new version was tried");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_told_of_an_upgrade_wakes_the_updater() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    let before = supervisor.runs("1.2.3").await;
+    cluster.choose("1.2.4");
+    let after = supervisor.runs("1.2.4").await;
+    assert_eq!(pid(&after), pid(&before));
+    supervisor.says("Updated from 1.2.3 to 1.2.4.").await;
+    assert_eq!(image.active(), "1.2.4");
+}
+
+#[tokio::test]
+async fn an_updater_runs_by_the_clock_too() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    cluster.choose("1.2.4");
+    // An agent that neither lives nor rings.
+    let supervisor = Supervisor::start_with(&image, &["supervise", "--every", "1s", "--", "version"]);
+    supervisor.says("Updated from 1.2.3 to 1.2.4.").await;
+    assert_eq!(image.active(), "1.2.4");
+    assert_eq!(supervisor.state(), Some("stopped".into()), "an agent that ends well is not started again");
+}
+
+#[tokio::test]
+async fn what_dies_comes_back_and_what_is_told_to_end_takes_all_along() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let mut supervisor = Supervisor::start(&cluster, &image);
+    let first = supervisor.runs("1.2.3").await;
+    send(pid(&first), Signal::KILL);
+    let second = supervisor.agent("has another id", |agent| agent["pid"] != first["pid"]).await;
+
+    supervisor.signal(Signal::HUP);
+    let third = supervisor.agent("started again", |agent| agent["started_at"] != second["started_at"]).await;
+    assert_eq!(pid(&third), pid(&second), "SIGHUP is for the agent");
+
+    supervisor.signal(Signal::KILL);
+    supervisor.ends().await;
+    is_gone(pid(&third)).await;
+    assert!(supervisor.socket().exists());
+    let alone = said(&image.update(&["update"]));
+    assert_eq!(alone, "Nothing to do: 1.2.3 is active.\n", "a socket that nobody listens at is nobody's");
+
+    let mut supervisor = Supervisor::start(&cluster, &image);
+    let fourth = supervisor.runs("1.2.3").await;
+    supervisor.signal(Signal::TERM);
+    assert_eq!(supervisor.ends().await, Some(0));
+    assert!(!is_alive(pid(&fourth)), "it waits for its agent");
+    assert!(!supervisor.socket().exists());
+}
+
+#[tokio::test]
+async fn the_agent_waits_for_a_version_and_does_as_it_is_told() {
+    let cluster = Cluster::start().await;
+    let image = Image { root: cluster.folder.path().join("image") };
+    let mut supervisor = Supervisor::start(&cluster, &image);
+    supervisor.says("no version is installed yet").await;
+    assert_eq!(supervisor.state(), Some("stopped".into()));
+    cluster.choose("1.2.3");
+    let enabled = image.update(&["enable", "--proxy", &cluster.address, "--ca-pin", &cluster.pin]);
+    assert_eq!(said(&enabled), "Installed 1.2.3.\n");
+    let first = supervisor.runs("1.2.3").await;
+
+    supervisor.obeys(json!("stop"));
+    assert!(!is_alive(pid(&first)), "answered when it is gone");
+    assert_eq!(supervisor.state(), Some("stopped".into()));
+    let reloaded = supervisor.tell(b"\"reload\"").unwrap();
+    assert!(reloaded["failed"].as_str().unwrap().contains("start it"), "{reloaded}");
+    supervisor.obeys(json!("stop"));
+    supervisor.obeys(json!("start"));
+    supervisor.runs("1.2.3").await;
+
+    assert_eq!(supervisor.tell(b"\"is_enabled\""), Some(json!({"enabled": true})));
+    supervisor.obeys(json!({"set_enabled": false}));
+    supervisor.signal(Signal::INT);
+    assert_eq!(supervisor.ends().await, Some(0));
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.says("the agent is disabled and waits to be started").await;
+    eventually("it answers", PATIENCE, async || supervisor.state() == Some("stopped".into())).await;
+    assert_eq!(supervisor.tell(b"\"is_enabled\""), Some(json!({"enabled": false})));
+    supervisor.obeys(json!("start"));
+    supervisor.runs("1.2.3").await;
+}
+
+#[tokio::test]
+async fn there_is_one_supervisor_and_garbage_does_not_harm_it() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    let agent = supervisor.runs("1.2.3").await;
+    let second = image.update(&["supervise"]);
+    let told = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1), "{told}");
+    assert!(told.contains("another supervisor runs the agent of") && told.contains("--root"), "{told}");
+
+    let silent: Vec<_> =
+        (0..40).map(|_| std::os::unix::net::UnixStream::connect(supervisor.socket()).unwrap()).collect();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{\"set_updates\":", b"\xff\x00", b""] {
+        let answer = supervisor.tell(garbage).unwrap();
+        assert!(answer["failed"].as_str().unwrap().contains("not a request"), "{answer}");
+    }
+    supervisor.tell(&vec![b'['; 1 << 20]);
+    assert_eq!(supervisor.state(), Some("running".into()));
+    assert_eq!(said(&image.update(&["update"])), "Nothing to do: 1.2.3 is active.\n");
+    assert_eq!(pid(&supervisor.runs("1.2.3").await), pid(&agent));
+    drop(silent);
+}
+
+#[tokio::test]
+async fn an_agent_that_somebody_else_started_is_waited_for() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let mut supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    supervisor.signal(Signal::TERM);
+    assert_eq!(supervisor.ends().await, Some(0));
+
+    let mut by_hand = std::process::Command::new("setpriv");
+    by_hand.args(["--pdeathsig", "KILL", "--"]).arg(image.root.join("var/lib/refit/active/bin/refit"));
+    by_hand.args(["agent", "start", "--data-dir"]).arg(image.root.join("var/lib/refit"));
+    by_hand.arg("--config").arg(image.root.join("etc/refit.yaml"));
+    let mut by_hand = by_hand.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    supervisor.runs("1.2.3").await;
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.says("another agent uses the data directory").await;
+    let stopped = supervisor.tell(b"\"stop\"").unwrap();
+    let expected = format!("(pid {})", by_hand.id());
+    assert!(stopped["failed"].as_str().unwrap().contains(&expected), "{stopped}");
+    supervisor.obeys(json!("start"));
+    by_hand.kill().unwrap();
+    by_hand.wait().unwrap();
+    supervisor.agent("is its own", |agent| agent["pid"] != by_hand.id()).await;
+}

@@ -1,0 +1,153 @@
+//! A control plane with real archives, and an image that they are installed into.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use refit_testbed::{Process, directory, eventually};
+use refit_types::DataDir;
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub const REFIT: &str = env!("CARGO_BIN_EXE_refit");
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A control plane with archives of two versions, and of one whose agent does not run.
+pub struct Cluster {
+    pub folder: TempDir,
+    _server: Process,
+    pub address: String,
+    pub pin: String,
+}
+
+/// Made once: stamping and packing take longer than any test.
+fn archives() -> &'static Path {
+    static ARCHIVES: OnceLock<TempDir> = OnceLock::new();
+    let folder = ARCHIVES.get_or_init(|| {
+        let folder = directory();
+        for version in ["1.2.3", "1.2.4"] {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/dist.sh");
+            let made = Command::new("sh")
+                .arg(script)
+                .args([version, REFIT, folder.path().to_str().unwrap()])
+                .env("DIST_GZIP_LEVEL", "1")
+                .output()
+                .unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+        break_archive(folder.path());
+        folder
+    });
+    folder.path()
+}
+
+/// A version that says what it is, as it must, and whose agent fails.
+fn break_archive(folder: &Path) {
+    let script = r#"
+        set -eu
+        archive=$(basename "$(echo refit-*-v1.2.4-*.tar.gz)")
+        broken=$(echo "$archive" | sed s/1.2.4/1.2.5/)
+        mkdir work
+        tar -xzf "$archive" -C work
+        printf '#!/bin/sh\n[ "$1" != version ] || exec echo "refit v1.2.5 (oss)"\nexit 3\n' >work/refit/refit
+        tar -czf "$broken" -C work refit
+        sha256sum "$broken" >"$broken.sha256"
+        rm -r work
+    "#;
+    let made = Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let folder = directory();
+        let data = folder.path().join("server");
+        std::fs::create_dir(&data).unwrap();
+        symlink_copy(archives(), &data.join("artifacts"));
+        let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
+        let arguments = fixed.into_iter().chain([data.to_str().unwrap()]).map(str::to_owned);
+        let server = Process::start(REFIT, &arguments.collect::<Vec<_>>(), &data.with_extension("log"));
+        let endpoint = DataDir::new(&data).endpoint();
+        eventually("the server answers", PATIENCE, async || {
+            endpoint.exists() && ctl(&data, &["status"]).status.success()
+        })
+        .await;
+        let made = ctl(&data, &["nodes", "add", "--format", "json"]);
+        let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+        let address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
+        Self { folder, _server: server, address, pin: made["ca_pin"].as_str().unwrap().into() }
+    }
+
+    pub fn choose(&self, version: &str) {
+        let flag = format!("--set-agent-version={version}");
+        let data = self.folder.path().join("server");
+        let chosen = ctl(&data, &["autoupdate", "update", &flag, "--immediate"]);
+        assert!(chosen.status.success(), "{chosen:?}");
+    }
+
+    /// An image with the first version in it.
+    pub fn installed(&self) -> Image {
+        self.choose("1.2.3");
+        let image = Image { root: self.folder.path().join("image") };
+        let enabled = image.update(&["enable", "--proxy", &self.address, "--ca-pin", &self.pin]);
+        assert_eq!(said(&enabled), "Installed 1.2.3.\n");
+        image
+    }
+}
+
+/// Files are served from the directory itself only, so they are linked and not pointed to.
+fn symlink_copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn ctl(data: &Path, arguments: &[&str]) -> Output {
+    Command::new(REFIT).args(["ctl", "--data-dir"]).arg(data).args(arguments).output().unwrap()
+}
+
+#[track_caller]
+pub fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub struct Image {
+    pub root: PathBuf,
+}
+
+impl Image {
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let called = self.root.with_extension("refit-update").join("refit-update");
+        if !called.exists() {
+            std::fs::create_dir_all(called.parent().unwrap()).unwrap();
+            symlink(REFIT, &called).unwrap();
+        }
+        let mut command = Command::new(called);
+        command.arg("--root").arg(&self.root).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    pub fn update(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// The version that the pointer names, which is whole and runs.
+    pub fn active(&self) -> String {
+        let active = std::fs::read_link(self.root.join("var/lib/refit/active")).unwrap();
+        let folder = self.root.join("var/lib/refit").join(&active);
+        assert!(folder.join("sha256").exists(), "{active:?} is not complete");
+        let version = active.file_name().unwrap().to_str().unwrap().to_owned();
+        let runs = Command::new(folder.join("bin/refit")).arg("version").output().unwrap();
+        assert_eq!(said(&runs), format!("refit v{version} (oss)\n"));
+        version
+    }
+
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&said(&self.update(&["status"]))).unwrap()
+    }
+}
