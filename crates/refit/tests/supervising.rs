@@ -106,6 +106,7 @@ async fn what_dies_comes_back_and_what_is_told_to_end_takes_all_along() {
     supervisor.signal(Signal::TERM);
     assert_eq!(supervisor.ends().await, Some(0));
     assert!(!is_alive(pid(&fourth)), "it waits for its agent");
+    assert_eq!(supervisor::left_of(&image), Vec::<String>::new());
     assert!(!supervisor.socket().exists());
 }
 
@@ -167,6 +168,46 @@ async fn there_is_one_supervisor_and_garbage_does_not_harm_it() {
 }
 
 #[tokio::test]
+async fn nothing_is_switched_under_a_supervisor_that_does_not_answer() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    supervisor.obeys(json!({"set_updates": false}));
+    cluster.choose("1.2.4");
+    supervisor.signal(Signal::STOP);
+    let refused = image.update(&["update"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.contains("supervisor.sock") && told.contains("was silent"), "{told}");
+    assert_eq!(image.active(), "1.2.3");
+    supervisor.signal(Signal::CONT);
+    assert_eq!(said(&image.update(&["update"])), "Updated from 1.2.3 to 1.2.4.\n");
+    supervisor.runs("1.2.4").await;
+}
+
+#[tokio::test]
+async fn an_update_that_its_end_cut_off_is_undone_before_the_next_start() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let mut supervisor = Supervisor::start(&cluster, &image);
+    let first = supervisor.runs("1.2.3").await;
+    cluster.choose("1.2.5");
+    // By now its updater waits for the new version to be healthy, for a minute.
+    supervisor.says("the agent failed and is started again").await;
+    supervisor.signal(Signal::TERM);
+    assert_eq!(supervisor.ends().await, Some(0));
+    assert_eq!(supervisor::left_of(&image), Vec::<String>::new());
+    assert!(image.root.join("var/lib/refit/versions/journal.json").exists(), "it was in the middle of it");
+
+    cluster.choose("1.2.3");
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.says("Undid the switch to 1.2.5").await;
+    assert_eq!(supervisor.runs("1.2.3").await["host_id"], first["host_id"]);
+    assert_eq!(image.active(), "1.2.3");
+}
+
+#[tokio::test]
 async fn an_agent_that_somebody_else_started_is_waited_for() {
     let cluster = Cluster::start().await;
     let image = cluster.installed();
@@ -179,7 +220,8 @@ async fn an_agent_that_somebody_else_started_is_waited_for() {
     by_hand.args(["--pdeathsig", "KILL", "--"]).arg(image.root.join("var/lib/refit/active/bin/refit"));
     by_hand.args(["agent", "start", "--data-dir"]).arg(image.root.join("var/lib/refit"));
     by_hand.arg("--config").arg(image.root.join("etc/refit.yaml"));
-    let mut by_hand = by_hand.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut by_hand =
+        by_hand.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     supervisor.runs("1.2.3").await;
     let supervisor = Supervisor::start(&cluster, &image);
     supervisor.says("another agent uses the data directory").await;

@@ -152,3 +152,12 @@ pub fn is_alive(pid: i64) -> bool {
 pub async fn is_gone(pid: i64) {
     eventually("the process is gone", PATIENCE, async || !is_alive(pid)).await;
 }
+
+/// The processes whose command lines name something in the image.
+pub fn left_of(image: &Image) -> Vec<String> {
+    let root = image.root.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(root)).collect()
+}

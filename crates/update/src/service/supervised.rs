@@ -23,10 +23,20 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// The supervisor of that layout; nothing if none answers, because one that is dead runs no agent.
+    /// The supervisor of that layout; nothing if nobody listens, because one that is dead runs no agent. One
+    /// that listens and does not answer does run one: whoever asks it gets an error, and nothing is switched.
     pub fn find(layout: &Layout) -> Option<Self> {
-        let found = Self { socket: control_socket(layout) };
-        (found.socket.exists() && found.state().is_ok()).then_some(found)
+        use io::ErrorKind::{ConnectionRefused, InvalidInput, NotADirectory, NotFound};
+        let socket = control_socket(layout);
+        match UnixStream::connect(&socket) {
+            // A path that is too long for a socket is nobody's either.
+            Err(error)
+                if matches!(error.kind(), ConnectionRefused | InvalidInput | NotADirectory | NotFound) =>
+            {
+                None
+            }
+            Ok(_) | Err(_) => Some(Self { socket }),
+        }
     }
 
     fn exchange(&self, request: Request, within: Duration) -> io::Result<Answer> {
