@@ -149,10 +149,10 @@ async fn there_is_one_supervisor_and_garbage_does_not_harm_it() {
     let image = cluster.installed();
     let supervisor = Supervisor::start(&cluster, &image);
     let agent = supervisor.runs("1.2.3").await;
-    let second = image.update(&["supervise"]);
-    let told = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert_eq!(second.status.code(), Some(1), "{told}");
-    assert!(told.contains("another supervisor runs the agent of") && told.contains("--root"), "{told}");
+    let mut second = Supervisor::start_with(&image, &["supervise"]);
+    assert_eq!(second.ends().await, Some(1));
+    let data = image.root.join("var/lib/refit");
+    second.says(&format!("error: another supervisor runs the agent of {}; stop it", data.display())).await;
 
     let silent: Vec<_> =
         (0..40).map(|_| std::os::unix::net::UnixStream::connect(supervisor.socket()).unwrap()).collect();
