@@ -16,8 +16,8 @@ use crate::switch::{
 };
 use crate::{Circumstances, Layout, links};
 
-/// The step that says nothing about a version when it fails.
-const DOWNLOAD: &str = "download";
+/// The steps that say something about a version when they fail, and not about the host or the network.
+const BLAMES_THE_VERSION: [&str; 3] = ["validate", "restart", "health"];
 
 /// What a command came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -296,15 +296,17 @@ impl Updater<'_> {
         }
         control
             .fetch(&Answer { version: target.clone(), ..answer.clone() })
-            .map_err(|error| StepFailed { step: DOWNLOAD, reason: error.to_string() })
+            .map_err(|error| StepFailed { step: "download", reason: error.to_string() })
     }
 
-    /// Why the version is not tried again yet, if it has failed before. What could not even be fetched is tried
-    /// again each time: that says nothing about the version.
+    /// Why the version is not tried again yet, if it has failed before. What failed for another reason is tried again
+    /// each time.
     fn holds_back(&self, target: &Version, attempt: u64) -> Option<String> {
         let status = self.status();
         let failure = status.last_failure.as_ref();
-        let failure = failure.filter(|failure| failure.version == *target && failure.step != DOWNLOAD)?;
+        let failure = failure.filter(|failure| {
+            failure.version == *target && BLAMES_THE_VERSION.contains(&failure.step.as_str())
+        })?;
         let next = next_try(status.failures, failure.at);
         let is_new = attempt != 0 && attempt != failure.attempt;
         (!is_new && self.parts.clock.now() < next).then(|| {
