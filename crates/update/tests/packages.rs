@@ -192,8 +192,11 @@ fn a_package_of_which_only_the_configuration_is_left_goes_alone() {
 }
 
 #[test]
-fn a_package_that_does_no_harm_may_tidy_up() {
+fn a_package_that_does_no_harm_may_tidy_up_also_where_dpkg_was_cut_off() {
     let host = Debian::with(&[("postrm", "echo postrm \"$1\" >> /ran")]);
+    let state = host.good(&["dpkg-query", "--status", "refit"]);
+    fs::write(host.path("/var/lib/dpkg/updates/0001"), state).unwrap();
+    assert!(text(&host.run(&["apt-get", "remove", "-y", "refit"])).contains("dpkg was interrupted"));
     host.updates("purge");
     host.is_free();
     assert_eq!(fs::read_to_string(host.path("/ran")).unwrap(), "postrm remove\npostrm purge\n");
@@ -220,6 +223,11 @@ fn a_purge_that_is_cut_off_is_finished_by_the_next() {
     host.has_everything();
     if host.update("ask").status.success() {
         host.updates("purge");
+    }
+    // Whom the updater started goes on without it, and may still have dpkg's lock.
+    let end = Instant::now() + PATIENCE;
+    while !host.run(&["dpkg", "--purge", "nobodys"]).status.success() {
+        assert!(Instant::now() < end, "dpkg is still locked");
     }
     host.is_free();
 }

@@ -17,19 +17,23 @@ const DOES_NOTHING: &str = "\
 exit 0
 ";
 
+/// What apt says until dpkg itself has looked at what a cut left.
+const INTERRUPTED: &str = "dpkg was interrupted";
+
 /// Whether anything of the package is there, be it only its configuration.
 pub(super) fn knows(package: &str) -> bool {
     states(package).iter().any(|state| state != "not-installed")
 }
 
+fn is_unpacked(package: &str) -> bool {
+    states(package).iter().any(|state| !matches!(state.as_str(), "config-files" | "not-installed"))
+}
+
 /// Removed with its own scripts, purged without one that is about what must stay.
 pub(super) fn purge(package: &str, places: &Places) -> Result<(), String> {
-    if states(package).iter().any(|state| !matches!(state.as_str(), "config-files" | "not-installed")) {
-        change("remove", package)?;
-    }
+    change("remove", package, is_unpacked)?;
     silence(Path::new(SCRIPTS), package, places)?;
-    // It may have had nothing to leave behind.
-    if knows(package) { change("purge", package) } else { Ok(()) }
+    change("purge", package, knows)
 }
 
 /// Of each architecture that it is installed for.
@@ -38,13 +42,23 @@ fn states(package: &str) -> Vec<String> {
     found.unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Neither of the two looks at the network for this.
-fn change(action: &str, package: &str) -> Result<(), String> {
-    if has("apt-get") {
-        let options = ["-o", "DPkg::Lock::Timeout=60", "-o", "APT::Get::AutomaticRemove=false", "-y", "-q"];
-        return run("apt-get", &[&options[..], &[action, package]].concat()).map(drop);
+/// Does that to the package if it is still to be done; what somebody else has done meanwhile is done. Neither of the
+/// two tools looks at the network for this.
+fn change(action: &str, package: &str, is_to_be_done: fn(&str) -> bool) -> Result<(), String> {
+    if !is_to_be_done(package) {
+        return Ok(());
     }
-    run("dpkg", &[&format!("--{action}"), package]).map(drop)
+    let by_dpkg = || run("dpkg", &[&format!("--{action}"), package]);
+    let options = ["-o", "DPkg::Lock::Timeout=60", "-o", "APT::Get::AutomaticRemove=false", "-y", "-q"];
+    let done = match has("apt-get") {
+        true => run("apt-get", &[&options[..], &[action, package]].concat()),
+        false => by_dpkg(),
+    };
+    let done = match done {
+        Err(said) if said.contains(INTERRUPTED) => by_dpkg(),
+        done => done,
+    };
+    done.map(drop).or_else(|said| if is_to_be_done(package) { Err(said) } else { Ok(()) })
 }
 
 fn silence(scripts: &Path, package: &str, places: &Places) -> Result<(), String> {
