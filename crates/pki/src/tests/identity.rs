@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::noon;
 use super::{authority, server_at, user};
-use crate::{Error, Identity, PrivateKey};
+use crate::{CaPin, Error, Identity, PrivateKey};
 
 #[test]
 fn an_identity_reads_back() {
@@ -53,6 +53,20 @@ fn an_identity_reads_back() {
     assert_eq!(error, format!("the identity in {} cannot be used: kind is missing", path.display()));
     let error = Identity::read(&directory.path().join("none")).unwrap_err().to_string();
     assert!(error.contains("none cannot be read: No such file"), "{error}");
+}
+
+#[test]
+fn its_issuer_is_the_one_that_signed_it_wherever_that_is_among_the_trusted() {
+    let (old, new) = (authority("prod"), authority("prod"));
+    let identity = user(&old);
+    let [old, new] = [&old, &new].map(|authority| authority.certificate().clone());
+    let issuer = |authorities: &[&crate::Certificate]| {
+        let authorities = authorities.iter().map(|authority| (*authority).clone());
+        identity.with_authorities("alice", authorities, []).unwrap().issuer()
+    };
+    assert_eq!(issuer(&[&old, &new]), Some(CaPin::of(&old)));
+    assert_eq!(issuer(&[&new, &old]), Some(CaPin::of(&old)));
+    assert_eq!(issuer(&[&new]), None);
 }
 
 #[test]
