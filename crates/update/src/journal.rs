@@ -18,6 +18,8 @@ pub struct Journal {
     pub step: Step,
     /// Whether there was a database, which is now also beside what is being left.
     pub backed_up: bool,
+    /// Whether the agent is to run afterwards: whoever undoes this may find it stopped on the way.
+    pub runs: bool,
 }
 
 /// How far a switch has come.

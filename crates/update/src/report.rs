@@ -52,7 +52,8 @@ pub(crate) fn told(mut status: UpdaterStatus, now: &Told<'_>, outcome: &Outcome)
         Outcome::Nothing(_) | Outcome::Later(_) | Outcome::Held(_) => {}
     }
     let last = status.last_failure.as_ref().map(|failure| &failure.version);
-    if last.is_some() && last == now.active.as_ref() {
+    let is_active = last.is_some() && last == now.active.as_ref();
+    if is_active || matches!(outcome, Outcome::Switched { .. }) {
         (status.last_failure, status.failures) = (None, 0);
     }
     status

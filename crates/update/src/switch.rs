@@ -139,7 +139,13 @@ impl Parts<'_> {
         if !still()? {
             return Ok(Switched::CalledOff);
         }
-        let journal = Journal { from: from.cloned(), to: to.clone(), step: Step::Pointing, backed_up };
+        let journal = Journal {
+            from: from.cloned(),
+            to: to.clone(),
+            step: Step::Pointing,
+            backed_up,
+            runs: state != ServiceState::Stopped,
+        };
         journal.store(self.disk, self.layout).map_err(failed("journal"))?;
         match self.go(&journal, database, state) {
             Ok(()) => {
@@ -299,11 +305,10 @@ impl Parts<'_> {
 
     /// Goes back after a failure, and says what became of it.
     fn undo_after(&self, journal: Journal, failure: StepFailed, state: ServiceState) -> StepFailed {
-        let runs = state != ServiceState::Stopped;
         let since = self.clock.now();
         let undone = Journal::load(self.disk, self.layout)
             .map_err(failed("undo"))
-            .and_then(|stored| self.undo(&stored.unwrap_or_else(|| journal.clone()), runs));
+            .and_then(|stored| self.undo(&stored.unwrap_or_else(|| journal.clone())));
         let more = match (undone, &journal.from) {
             (Err(error), _) => format!("; the way back failed at {error}; the next update tries it again"),
             (Ok(()), Some(from)) if state == ServiceState::Running => match self.is_healthy(from, since) {
@@ -316,7 +321,7 @@ impl Parts<'_> {
     }
 
     /// Goes back to what was before, pointer and database.
-    fn undo(&self, journal: &Journal, runs: bool) -> Result<(), StepFailed> {
+    fn undo(&self, journal: &Journal) -> Result<(), StepFailed> {
         if journal.step == Step::Running {
             self.service.stop().map_err(host_failed("undo"))?;
             if journal.backed_up {
@@ -327,17 +332,17 @@ impl Parts<'_> {
             Some(from) => self.point_back(from).map_err(failed("undo"))?,
             None => self.point_nowhere().map_err(failed("undo"))?,
         }
-        Journal::clear(self.disk, self.layout).map_err(failed("undo"))?;
         match &journal.from {
             Some(from) => tracing::info!("Went back to {from} and its database"),
             None => tracing::info!("Went back to what was there before"),
         }
         self.service.refresh().map_err(host_failed("undo"))?;
-        if runs {
+        if journal.runs {
             tracing::info!("Starting {}", self.layout.unit());
             self.service.start().map_err(host_failed("undo"))?;
         }
-        Ok(())
+        // Last: whoever is cut off before has it all to do again, and it can be done again.
+        Journal::clear(self.disk, self.layout).map_err(failed("undo"))
     }
 
     fn backup_of(&self, journal: &Journal) -> PathBuf {
@@ -360,12 +365,10 @@ impl Parts<'_> {
             return Ok(None);
         };
         tracing::warn!("An update to {} was cut off; going back", journal.to);
-        let state = self.service.state();
-        if before_start && !matches!(state, Ok(ServiceState::Running)) {
-            Parts { service: &NoService, ..*self }.undo(&journal, false)?;
+        if before_start && !matches!(self.service.state(), Ok(ServiceState::Running)) {
+            Parts { service: &NoService, ..*self }.undo(&journal)?;
         } else {
-            let state = state.map_err(host_failed("recover"))?;
-            self.undo(&journal, state != ServiceState::Stopped)?;
+            self.undo(&journal)?;
         }
         Ok(Some(journal))
     }

@@ -64,7 +64,7 @@ impl Scenario {
 /// What came of every cut, as a page for people.
 #[test]
 fn nothing_is_lost_wherever_the_power_goes() {
-    let (mut cuts, mut summary, mut tables) = (0, String::new(), String::new());
+    let (mut cuts, mut kills, mut summary, mut tables) = (0, 0, String::new(), String::new());
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
         let before = clean.disk.operations();
@@ -75,20 +75,23 @@ fn nothing_is_lost_wherever_the_power_goes() {
         assert!(operations.len() > 10, "{}: only {} operations", scenario.name, operations.len());
         let mut table = String::new();
         for (cut, operation) in operations.iter().enumerate() {
+            let what = format!("{} cut before {operation:?} ({cut})", scenario.name);
             let [kept, dropped] = [false, true].map(|drops_unsynced| {
-                let what = format!("{} cut before {operation:?} ({cut})", scenario.name);
                 cuts += 1;
                 after_a_cut(scenario, &clean, cut, drops_unsynced, &what)
             });
+            kills += 1;
+            after_a_kill(scenario, &clean, cut, &what);
             table += &format!("| {} | {operation} | {kept} | {dropped} |\n", cut + 1);
         }
         let (name, count) = (scenario.name, operations.len());
-        summary += &format!("| {name} | {count} | {} | 0 |\n", count * 2);
+        summary += &format!("| {name} | {count} | {} | {count} | 0 |\n", count * 2);
         let head = "| | cut before | boots with | boots with, unsynced writes dropped |\n| --- | --- | --- | --- |\n";
         tables += &format!("\n## {}\n\n{head}{table}", capital(name));
     }
-    println!("{cuts} cuts, none lost");
-    page::is("../../docs/cuts.md", &format!("{HEAD}{summary}| **all** | | **{cuts}** | **0** |\n{tables}"));
+    println!("{cuts} cuts and {kills} kills, none lost");
+    let all = format!("| **all** | | **{cuts}** | **{kills}** | **0** |\n");
+    page::is("../../docs/cuts.md", &format!("{HEAD}{summary}{all}{tables}"));
 }
 
 const HEAD: &str = "# Cuts
@@ -96,11 +99,12 @@ const HEAD: &str = "# Cuts
 Each command runs on a disk that knows what was synced, and the power goes before every single operation of it: once with
 everything kept that was written, once with everything lost that was not synced. After each cut the host boots without a network:
 the version that `active` leads to is whole and starts, its database is its own and was never opened by a later version, and one
-more `update` ends where the run without a cut ended, with the same database. This page is written by
-`crates/update/tests/cuts.rs`, which fails when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
+more `update` ends where the run without a cut ended, with the same database. And once the updater alone is killed there, while the
+host goes on: one more `update` ends there too, with the agent running. This page is written by `crates/update/tests/cuts.rs`, which fails
+when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
 
-| command | operations | cuts | lost |
-| --- | --- | --- | --- |
+| command | operations | power cuts | kills | lost |
+| --- | --- | --- | --- | --- |
 ";
 
 fn capital(text: &str) -> String {
@@ -122,6 +126,18 @@ fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced:
     assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
     assert_eq!(machine.database(), clean.database(), "{what}");
     booted.unwrap_or_else(|| "nothing".into())
+}
+
+/// Kills the updater alone, and updates once more.
+fn after_a_kill(scenario: &Scenario, clean: &Machine, cut: usize, what: &str) {
+    let machine = scenario.machine();
+    machine.disk.cut_after(machine.disk.operations() + cut);
+    let _ = machine.switch_to(scenario.target);
+    machine.disk.power_on(false);
+    let _ = machine.switch_to(scenario.target);
+    machine.assert_sound(what);
+    assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
+    assert_eq!(machine.database(), clean.database(), "{what}");
 }
 
 /// Whatever the updater could no longer write, the agent runs while the disk is full, and the next run with room ends

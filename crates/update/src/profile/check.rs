@@ -182,8 +182,9 @@ impl Faults {
         let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
         let local = |host: &str| {
             ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| {
-                let port = host.strip_prefix(name).map(|port| port.strip_prefix(':').unwrap_or(port));
-                port.is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok())
+                let port =
+                    |rest: &str| rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+                host.strip_prefix(name).is_some_and(|rest| rest.is_empty() || port(rest))
             })
         };
         let clean = !url.chars().any(|c| c.is_whitespace() || c.is_control());
@@ -271,6 +272,7 @@ mod tests {
             ("http://[::1]:3000", true),
             ("http://127.0.0.1.example.com/", false),
             ("http://127.0.0.1:99999/", false),
+            ("http://localhost123/", false),
             ("http://example.com/readyz", false),
             ("https://127.0.0.1/", false),
             ("127.0.0.1:3000", false),
