@@ -5,6 +5,8 @@
 
 #[path = "updating/cluster.rs"]
 mod cluster;
+#[path = "updating/full_disk.rs"]
+mod full_disk;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
