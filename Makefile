@@ -65,6 +65,7 @@ bench: bench-deps
 	cargo bench -p refit-rollout --bench event_cost
 	cargo bench -p refit-rollout --bench simulate
 	cargo bench -p refit-update --bench download
+	cargo bench -p refit --bench switch
 
 # The archive of one version, for an `artifacts` directory: make dist VERSION=1.2.3. A binary that is there already is
 # named by DIST_BINARY.
