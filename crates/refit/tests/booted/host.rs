@@ -131,17 +131,19 @@ impl Host {
         readiness["version"].as_str().unwrap().into()
     }
 
-    /// The version that every link leads to.
+    /// The version that every link leads to, and that the unit is of.
     #[track_caller]
     pub fn active(&self) -> String {
-        let links = ["bin/refit", "bin/refitctl", "bin/refit-update", "lib/systemd/system/refit.service"];
-        let found = links.map(|link| self.run(&["readlink", "-f", &format!("/usr/local/{link}")]).good());
-        let mut versions = found.each_ref().map(|path| {
+        let unit = "lib/systemd/system/refit.service";
+        self.run(&["cmp", &format!("/usr/local/{unit}"), "/var/lib/refit/active/etc/systemd/refit.service"])
+            .good();
+        let links = ["refit", "refitctl", "refit-update"];
+        let found = links.map(|link| self.run(&["readlink", "-f", &format!("/usr/local/bin/{link}")]).good());
+        let versions = found.each_ref().map(|path| {
             let below = path.strip_prefix("/var/lib/refit/versions/");
             below.and_then(|below| below.split('/').next()).unwrap_or_else(|| panic!("{found:?}"))
         });
-        versions.sort_unstable();
-        assert_eq!(versions[0], versions[3], "{found:?}");
+        assert!(versions.iter().all(|version| *version == versions[0]), "{found:?}");
         versions[0].into()
     }
 
