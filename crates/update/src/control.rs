@@ -15,8 +15,10 @@ pub type OnProgress<'a> = &'a (dyn Fn(u64, Option<u64>) + Send + Sync);
 
 /// The control plane by HTTPS: what it says, and the archives that it or a mirror has.
 pub struct HttpsControlPlane<'a> {
-    /// Where bytes come from.
+    /// Where archives come from.
     pub source: &'a dyn Source,
+    /// Where answers come from: small ones, so without patience.
+    pub answers: &'a dyn Source,
     /// The file system.
     pub disk: &'a dyn Disk,
     /// Where everything is.
@@ -58,7 +60,7 @@ impl HttpsControlPlane<'_> {
     fn ask(&self) -> Result<Said, String> {
         let host = self.host().map(|host| format!("?host={host}")).unwrap_or_default();
         let url = format!("https://{}/v1/webapi/find{host}", self.proxy);
-        let opened = self.source.open(&url, 0).map_err(|error| error.to_string())?;
+        let opened = self.answers.open(&url, 0).map_err(|error| error.to_string())?;
         let mut bytes = Vec::new();
         opened.body.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         serde_json::from_slice(&bytes).map_err(|error| format!("its answer cannot be understood: {error}"))

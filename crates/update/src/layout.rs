@@ -191,14 +191,14 @@ impl Layout {
         self.data.join("active/bin").join(binary)
     }
 
-    /// The link of a unit of the profile.
-    pub fn unit_link(&self, unit: &str) -> PathBuf {
+    /// Where a unit of the profile is read by the service manager.
+    pub fn unit_path(&self, unit: &str) -> PathBuf {
         self.outside(&self.units).join(self.unit_name(unit))
     }
 
-    /// What that link says.
-    pub fn unit_target(&self, unit: &str) -> PathBuf {
-        self.data.join("active/etc/systemd").join(unit)
+    /// Where a version has it.
+    pub fn unit_source(&self, version: &Version, unit: &str) -> PathBuf {
+        self.version(version).join("etc/systemd").join(unit)
     }
 
     /// The service's name on this host.

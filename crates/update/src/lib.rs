@@ -21,6 +21,7 @@ mod report;
 mod service;
 mod supervisor;
 mod switch;
+mod units;
 mod updater;
 
 pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};

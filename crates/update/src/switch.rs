@@ -14,7 +14,7 @@ use crate::host::{Agent, Clock, ControlPlane, HostError, Service, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::profile::Profile;
-use crate::{BackupSpec, Circumstances, NoService, Unusable, links};
+use crate::{BackupSpec, Circumstances, NoService, Unusable, links, units};
 
 /// What a switch works with.
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +135,7 @@ impl Parts<'_> {
         if database == Database::Restore {
             prepare(self.disk, self.layout, to).map_err(failed("backup"))?;
         }
+        units::forget_reserved(self.disk, self.layout, self.profile).map_err(failed("link"))?;
         let state = self.service.state().map_err(host_failed("service"))?;
         if !still()? {
             return Ok(Switched::CalledOff);
@@ -237,9 +238,11 @@ impl Parts<'_> {
         if let Some(from) = &journal.from {
             let (back, target) = (self.layout.active_back(), self.layout.active_target(from));
             point_durably(self.disk, &back, &target).map_err(failed("switch"))?;
+            units::reserve(self.disk, self.layout, self.profile, to).map_err(failed("switch"))?;
         }
         self.point(to).map_err(failed("switch"))?;
         tracing::info!("{} now leads to {to}", self.layout.active().display());
+        self.place_units(to, journal.from.is_none()).map_err(failed("link"))?;
         self.service.refresh().map_err(host_failed("service"))?;
         if state == ServiceState::Stopped {
             tracing::info!("{} does not run and is not started", self.layout.unit());
@@ -292,6 +295,7 @@ impl Parts<'_> {
         }
         self.forget_before()?;
         crate::backup::remove_if_there(self.disk, &self.layout.active_back())?;
+        units::forget_reserved(self.disk, self.layout, self.profile)?;
         links::forget_replaced(self.disk, self.layout)?;
         links::drop_dangling(self.disk, self.layout, self.profile, to)
     }
@@ -333,7 +337,10 @@ impl Parts<'_> {
             None => self.point_nowhere().map_err(failed("undo"))?,
         }
         match &journal.from {
-            Some(from) => tracing::info!("Went back to {from} and its database"),
+            Some(from) => {
+                units::take_reserved(self.disk, self.layout, self.profile).map_err(failed("undo"))?;
+                tracing::info!("Went back to {from} and its database");
+            }
             None => tracing::info!("Went back to what was there before"),
         }
         self.service.refresh().map_err(host_failed("undo"))?;
@@ -355,7 +362,13 @@ impl Parts<'_> {
     fn point_nowhere(&self) -> io::Result<()> {
         crate::backup::remove_if_there(self.disk, &self.layout.active())?;
         self.disk.sync_dir(parent(&self.layout.active()))?;
-        links::put_back(self.disk, self.layout, self.profile)
+        links::put_back(self.disk, self.layout, self.profile)?;
+        units::put_back(self.disk, self.layout, self.profile)?;
+        links::forget_replaced(self.disk, self.layout)
+    }
+
+    pub(crate) fn place_units(&self, version: &Version, is_fresh: bool) -> io::Result<()> {
+        units::place(self.disk, self.layout, self.profile, version, is_fresh)
     }
 
     /// Undoes what an updater was cut off in the middle of; what it undid, if anything. Where this goes before the

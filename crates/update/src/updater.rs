@@ -14,7 +14,7 @@ use crate::switch::{
     Parts, StepFailed, Switched, Way, active_version, database_for, failed, host_failed, is_complete,
     next_try,
 };
-use crate::{Circumstances, Layout, links};
+use crate::{Circumstances, Layout, links, units};
 
 /// The steps that say something about a version when they fail, and not about the host or the network.
 const BLAMES_THE_VERSION: [&str; 3] = ["validate", "restart", "health"];
@@ -123,6 +123,9 @@ impl Updater<'_> {
         if active.as_ref() == Some(&target) {
             let config = self.tidy(config.clone(), &target)?;
             let pinned = if is_pinned { " (pinned)" } else { "" };
+            if let Err(error) = self.parts.place_units(&target, false) {
+                tracing::warn!("The units of {target} could not be put in place: {error}");
+            }
             if let Err(error) = self.parts.is_proved(&target) {
                 tracing::warn!("That {target} works could not be written down: {error}");
             }
@@ -175,7 +178,10 @@ impl Updater<'_> {
         }
         self.purge_package()?;
         links::place(disk, layout, profile).map_err(failed("link"))?;
-        links::place_wants(disk, layout, profile).map_err(failed("link"))?;
+        if let Some(active) = self.active()? {
+            self.parts.place_units(&active, false).map_err(failed("link"))?;
+        }
+        units::place_wants(disk, layout, profile).map_err(failed("link"))?;
         config = self.config()?;
         (config.enabled, config.proxy) = (true, Some(proxy));
         config.base_url = base_url.or(config.base_url);
@@ -221,7 +227,8 @@ impl Updater<'_> {
             service.set_enabled(false).map_err(host_failed("uninstall"))?;
         }
         links::remove(disk, layout, profile).map_err(failed("uninstall"))?;
-        tracing::info!("Removed the links");
+        units::remove(disk, layout, profile).map_err(failed("uninstall"))?;
+        tracing::info!("Removed the links and units");
         remove_if_there(disk, &layout.active()).map_err(failed("uninstall"))?;
         disk.sync_dir(&layout.data()).map_err(failed("uninstall"))?;
         service.refresh().map_err(host_failed("uninstall"))?;
@@ -329,6 +336,9 @@ impl Updater<'_> {
         self.packages.purge(package).map_err(host_failed("package"))?;
         tracing::info!("Purged the package {package}; its configuration and data stay");
         links::place(disk, layout, profile).map_err(failed("link"))?;
+        if let Some(active) = self.active()? {
+            self.parts.place_units(&active, false).map_err(failed("link"))?;
+        }
         service.refresh().map_err(host_failed("package"))?;
         if was_enabled {
             service.set_enabled(true).map_err(host_failed("package"))?;

@@ -41,7 +41,7 @@ fn the_teleport_profile_describes_stock_agents() {
     assert_eq!(url, format!("https://cdn.teleport.dev/teleport-v15.1.1-linux-{arch}-bin.tar.gz"));
     let layout = Layout::new(Path::new("/"), &profile, None);
     assert_eq!(layout.database(), Path::new("/var/lib/teleport/proc/sqlite.db"));
-    assert_eq!(layout.unit_link(&profile.unit), Path::new("/usr/local/lib/systemd/system/teleport.service"));
+    assert_eq!(layout.unit_path(&profile.unit), Path::new("/usr/local/lib/systemd/system/teleport.service"));
 }
 
 #[test]

@@ -24,6 +24,9 @@ pub(super) struct Host {
     same: Vec<OsString>,
 }
 
+/// A control plane that can be reached says what a host should run within it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 /// A version, and a program of it.
 pub(super) type Installed = (Version, PathBuf);
 
@@ -213,8 +216,11 @@ impl Host {
     ) -> Result<Control<'_>, Failure> {
         let trusted = trusted_authorities(&self.layout.data().join("trust.pem"));
         let tls = public_client_config(pin, &trusted).map_err(Failure::failed)?;
+        let answers =
+            HttpsOptions { connect: ANSWER_WITHIN, silence: ANSWER_WITHIN, ..HttpsOptions::default() };
+        let answers = HttpsSource::new(tls.clone(), answers).map_err(Failure::failed)?;
         let source = HttpsSource::new(tls, HttpsOptions::default()).map_err(Failure::failed)?;
-        Ok(Control { host: self, source, proxy: with_port(proxy), base_url, bar: Bar::new() })
+        Ok(Control { host: self, source, answers, proxy: with_port(proxy), base_url, bar: Bar::new() })
     }
 }
 
@@ -222,6 +228,7 @@ impl Host {
 struct Control<'a> {
     host: &'a Host,
     source: HttpsSource,
+    answers: HttpsSource,
     proxy: String,
     base_url: Option<String>,
     bar: Bar,
@@ -232,6 +239,7 @@ impl Control<'_> {
         let progress = |bytes, total| self.bar.at(bytes, total);
         work(&HttpsControlPlane {
             source: &self.source,
+            answers: &self.answers,
             disk: &RealDisk,
             layout: &self.host.layout,
             profile: &self.host.profile,

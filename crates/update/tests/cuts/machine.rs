@@ -77,7 +77,11 @@ impl Machine {
                 0o755,
             )?;
         }
-        write_durably(&self.disk, &folder.join("etc/systemd").join(&self.profile.unit), b"unit", 0o644)?;
+        let units = self.profile.updater_units.iter().map(|unit| &unit.name).chain([&self.profile.unit]);
+        for unit in units {
+            let text = format!("{unit} of {version}");
+            write_durably(&self.disk, &folder.join("etc/systemd").join(unit), text.as_bytes(), 0o644)?;
+        }
         write_durably(&self.disk, &folder.join("sha256"), b"good", 0o644)
     }
 
@@ -144,6 +148,8 @@ impl Machine {
         let binary = self.disk.read(&link).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(String::from_utf8(binary).unwrap(), active, "{what}");
         assert!(self.disk.kind(&self.layout.checksum(&version(&active))).unwrap().is_some(), "{what}");
+        let unit = self.disk.read(&self.layout.unit_path(&self.profile.unit)).unwrap();
+        assert_eq!(String::from_utf8(unit).unwrap(), format!("refit.service of {active}"), "{what}");
         let opened = self.database();
         assert_eq!(opened.last(), Some(&active), "{what}: {opened:?}");
         let latest = opened.iter().map(|text| version(text)).max();

@@ -262,6 +262,10 @@ impl ControlPlane for Host {
         for binary in &self.profile.binaries {
             std::fs::write(folder.join("bin").join(binary), answer.version.to_string()).unwrap();
         }
+        std::fs::create_dir_all(folder.join("etc/systemd")).unwrap();
+        for unit in self.profile.updater_units.iter().map(|unit| &unit.name).chain([&self.profile.unit]) {
+            std::fs::write(folder.join("etc/systemd").join(unit), "[Unit]\n").unwrap();
+        }
         std::fs::write(folder.join("sha256"), "good").unwrap();
         Ok(())
     }

@@ -1,0 +1,129 @@
+//! The units of the active version, for the service manager.
+//!
+//! They are copies, not links: systemd reads them at boot before it has mounted what the versions may be on, and
+//! `systemctl enable` follows a link to its end and would write down a version that is gone one day.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use refit_types::Version;
+
+use crate::backup::remove_if_there;
+use crate::disk::{Disk, create_dirs_durably, parent, write_durably};
+use crate::layout::Layout;
+use crate::links::{Wanted, put_aside, take_back};
+use crate::profile::Profile;
+
+/// Copies the units of a version to where they are read. What else was there on a fresh host is put aside.
+pub(crate) fn place(
+    disk: &dyn Disk,
+    layout: &Layout,
+    profile: &Profile,
+    version: &Version,
+    is_fresh: bool,
+) -> io::Result<()> {
+    for unit in profile.units() {
+        let text = disk.read(&layout.unit_source(version, unit))?;
+        let path = layout.unit_path(unit);
+        if disk.read(&path).ok().as_deref() != Some(text.as_slice()) {
+            if is_fresh {
+                put_aside(disk, layout, &layout.unit_name(unit), &path)?;
+            }
+            create_dirs_durably(disk, parent(&path), 0o755)?;
+            write_durably(disk, &path, &text, 0o644)?;
+        }
+    }
+    if layout.is_suffixed() {
+        for (unit, template) in &profile.suffix_drop_ins {
+            let (path, text) = (layout.drop_in(unit), layout.drop_in_text(template));
+            if disk.read(&path).ok().as_deref() != Some(text.as_bytes()) {
+                create_dirs_durably(disk, parent(&path), 0o755)?;
+                write_durably(disk, &path, text.as_bytes(), 0o644)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the units that are there beside themselves where a version has others: a full disk cannot stand in the way of
+/// a rename.
+pub(crate) fn reserve(disk: &dyn Disk, layout: &Layout, profile: &Profile, to: &Version) -> io::Result<()> {
+    for unit in profile.units() {
+        let path = layout.unit_path(unit);
+        let Ok(text) = disk.read(&path) else { continue };
+        if disk.read(&layout.unit_source(to, unit))? != text {
+            write_durably(disk, &reserved(&path), &text, 0o644)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts back what was kept so.
+pub(crate) fn take_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    for path in profile.units().map(|unit| layout.unit_path(unit)) {
+        if disk.kind(&reserved(&path))?.is_some() {
+            disk.rename(&reserved(&path), &path)?;
+            disk.sync_dir(parent(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// What was kept so is no longer needed, and must not be taken for what the next switch keeps.
+pub(crate) fn forget_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    for path in profile.units().map(|unit| reserved(&layout.unit_path(unit))) {
+        if disk.kind(&path)?.is_some() {
+            disk.remove_file(&path)?;
+            disk.sync_dir(parent(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// No unit, by its name.
+fn reserved(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".back");
+    name.into()
+}
+
+/// Puts back what the units replaced, where nothing was active before; removes what replaced nothing.
+pub(crate) fn put_back(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    for unit in profile.units() {
+        let path = layout.unit_path(unit);
+        if !take_back(disk, layout, &layout.unit_name(unit), &path)? {
+            remove_if_there(disk, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every link by which the updater is started at boot.
+fn wants(layout: &Layout, profile: &Profile) -> Vec<Wanted> {
+    let units = profile.updater_units.iter();
+    let wanted = units.filter_map(|unit| {
+        Some(Wanted {
+            name: unit.name.clone(),
+            link: layout.wants_link(unit.wanted_by.as_deref()?, &unit.name),
+            target: layout.wants_target(&unit.name),
+        })
+    });
+    wanted.collect()
+}
+
+/// Has the updater started at boot.
+pub(crate) fn place_wants(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    wants(layout, profile).iter().try_for_each(|wanted| wanted.place(disk))
+}
+
+/// Removes all units, and what starts them.
+pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    wants(layout, profile).iter().try_for_each(|wanted| wanted.remove(disk))?;
+    for unit in profile.units() {
+        remove_if_there(disk, &layout.unit_path(unit))?;
+        if layout.is_suffixed() {
+            remove_if_there(disk, &layout.drop_in(unit))?;
+        }
+    }
+    Ok(())
+}
