@@ -18,12 +18,18 @@ pub const EXITS: &str = "1.3.1";
 pub const HANGS: &str = "1.3.2";
 /// Its agent works, and is another version than it was installed as.
 pub const POSES: &str = "1.3.3";
+/// Nothing of it does anything but say its version.
+pub const DEAD: &str = "1.3.4";
 
-/// What such an agent does when it is started.
-const BROKEN: [(&str, &str); 3] = [
+/// What an agent does that says nothing and ends for nobody.
+pub const HANGING: &str = "trap '' HUP TERM; while :; do sleep 1000; done";
+
+/// What each of these agents does when it is started.
+const BROKEN: [(&str, &str); 4] = [
     (EXITS, "exit 1"),
-    (HANGS, "trap '' HUP TERM; while :; do sleep 1000; done"),
+    (HANGS, HANGING),
     (POSES, "exec /var/lib/refit/versions/1.2.3/bin/refit \"$@\""),
+    (DEAD, "exit 1"),
 ];
 
 /// Made once for all tests.
@@ -53,16 +59,16 @@ fn dist(version: &str, binary: &Path, folder: &Path) -> PathBuf {
     PathBuf::from(run(&mut command).trim())
 }
 
-/// Puts another agent into an archive. The updater in it is the real one.
+/// Puts another agent into an archive. The updater in it is the real one, except where nothing is to work.
 fn spoil(archive: &Path, version: &str, deed: &str) {
     let work = directory();
     run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(work.path()));
     let agent = work.path().join("refit/refit");
-    std::fs::remove_file(work.path().join("refit/refit-update")).unwrap();
-    std::fs::rename(&agent, work.path().join("refit/refit-update")).unwrap();
-    let script =
-        format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo 'refit v{version} (oss)'; exit; fi\n{deed}\n");
-    std::fs::write(&agent, script).unwrap();
+    if version != DEAD {
+        std::fs::remove_file(work.path().join("refit/refit-update")).unwrap();
+        std::fs::rename(&agent, work.path().join("refit/refit-update")).unwrap();
+    }
+    std::fs::write(&agent, script(version, deed)).unwrap();
     std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
     run(Command::new("tar")
         .args(["--owner=0", "--group=0", "-czf"])
@@ -74,6 +80,11 @@ fn spoil(archive: &Path, version: &str, deed: &str) {
         .arg(archive.file_name().unwrap())
         .current_dir(archive.parent().unwrap()));
     std::fs::write(format!("{}.sha256", archive.display()), sum).unwrap();
+}
+
+/// An agent that says its version, and does that when it is asked for anything else.
+pub fn script(version: &str, deed: &str) -> String {
+    format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo 'refit v{version} (oss)'; exit; fi\n{deed}\n")
 }
 
 fn run(command: &mut Command) -> String {

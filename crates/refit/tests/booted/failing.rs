@@ -1,10 +1,11 @@
 //! Switches to versions that do not work.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use tokio::runtime::Runtime;
 
-use crate::archives::{EXITS, HANGS, POSES};
+use crate::archives::{self, EXITS, HANGS, POSES};
 use crate::cluster::PATIENCE;
 use crate::host::Host;
 
@@ -60,4 +61,24 @@ async fn is_undone(version: &str, reason: &str) {
     host.goes_to("1.2.4");
     assert_eq!(host.marks(), ["before"]);
     assert!(host.status()["last_failure"].is_null());
+}
+
+/// A version that worked once, and does not any more: the way back to it begins with a stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_to_what_hangs_is_undone() {
+    let host = Host::enabled().await;
+    host.mark("of 1.2.3");
+    host.goes_to("1.2.4");
+    host.mark("of 1.2.4");
+    let agent = host.machine.path("/var/lib/refit/versions/1.2.3/bin/refit");
+    std::fs::rename(&agent, agent.with_file_name("moved")).unwrap();
+    std::fs::write(&agent, archives::script("1.2.3", archives::HANGING)).unwrap();
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+
+    host.cluster.choose("1.2.3");
+    let undone = host.update(&["update"]);
+    assert_eq!(undone.code, Some(1), "{undone:?}");
+    assert_eq!((host.active(), host.runs()), ("1.2.4".into(), "1.2.4".into()));
+    assert_eq!(host.marks(), ["of 1.2.3", "of 1.2.4"]);
+    assert_eq!(host.status()["last_failure"]["version"], "1.2.3");
 }

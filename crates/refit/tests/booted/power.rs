@@ -3,7 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-use crate::archives::EXITS;
+use refit_testbed::eventually;
+
+use crate::archives::{DEAD, EXITS};
 use crate::cluster::PATIENCE;
 use crate::host::Host;
 
@@ -77,6 +79,20 @@ async fn a_power_cut_in_the_middle_of_a_switch_leaves_a_version_with_its_own_dat
     is_settled(&mut host, old, new).await;
 }
 
+/// Its updater is as broken as its agent, and it is what all links lead to when the power goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_cut_is_settled_whatever_the_version_on_the_way_can_do() {
+    let mut host = Host::enabled().await;
+    host.mark("of 1.2.3");
+    cut_when(&mut host, DEAD, |host| host.points_to() == DEAD);
+    host.machine.boot();
+    let runs = async || host.readiness().is_some_and(|readiness| readiness["version"] == "1.2.3");
+    eventually("the version before runs", PATIENCE, runs).await;
+    assert_eq!((host.active(), host.marks()), ("1.2.3".into(), vec!["of 1.2.3".into()]));
+    assert!(!host.has_journal());
+    host.goes_to("1.2.4");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_without_a_network_runs_and_blames_no_version() {
     let mut host = Host::enabled().await;
@@ -110,10 +126,10 @@ async fn a_network_that_goes_in_the_middle_of_a_switch_makes_no_version_look_bro
         "update",
     ])
     .good();
-    refit_testbed::eventually("a switch", PATIENCE, async || host.has_journal()).await;
+    eventually("a switch", PATIENCE, async || host.has_journal()).await;
     host.cluster.network.set_blocked(true);
     let ended = async || host.machine.show("switch.service", "SubState") != "running";
-    refit_testbed::eventually("the end of the switch", 3 * PATIENCE, ended).await;
+    eventually("the end of the switch", 3 * PATIENCE, ended).await;
     assert_eq!(host.machine.show("switch.service", "Result"), "success", "{}", host.machine.journal());
     assert_eq!((host.active(), host.runs()), ("1.2.4".into(), "1.2.4".into()));
     assert!(host.status()["last_failure"].is_null());

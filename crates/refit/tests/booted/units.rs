@@ -16,6 +16,20 @@ async fn an_enabled_agent_starts_with_its_host() {
     host.connects().await;
 }
 
+/// What `systemctl enable` writes down must lead to the version that is active, not to the one that was.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_starts_with_its_host_after_the_version_that_it_was_enabled_with_is_gone() {
+    let mut host = Host::enabled().await;
+    host.goes_to("1.2.4");
+    host.goes_to("1.2.5");
+    assert!(!host.machine.path("/var/lib/refit/versions/1.2.3").exists());
+    host.machine.shut_down();
+    host.machine.boot();
+    assert_eq!(host.run(&["systemctl", "is-enabled", "refit"]).stdout.trim(), "enabled");
+    assert_eq!(host.shows("ActiveState"), "active", "{}", host.run(&["systemctl", "status", "refit"]).stdout);
+    assert_eq!(host.runs(), "1.2.5");
+}
+
 /// The agent's hint: an update that nobody on the host asked for.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_hears_of_an_upgrade_wakes_the_updater() {
