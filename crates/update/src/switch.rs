@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use refit_types::Version;
 
 use crate::backup::{back_up, back_up_before, give_back, prepare, restore, usable};
-use crate::disk::{Disk, FileKind, parent, point_durably, write_durably};
+use crate::disk::{Disk, FileKind, parent, point, point_durably, write_durably};
 use crate::health::{self, Verdict};
 use crate::host::{Agent, Clock, ControlPlane, HostError, Service, ServiceState};
 use crate::journal::{Journal, Step};
@@ -240,21 +240,28 @@ impl Parts<'_> {
             point_durably(self.disk, &back, &target).map_err(failed("switch"))?;
             units::reserve(self.disk, self.layout, self.profile, to).map_err(failed("switch"))?;
         }
-        self.point(to).map_err(failed("switch"))?;
-        tracing::info!("{} now leads to {to}", self.layout.active().display());
-        self.place_units(to, journal.from.is_none()).map_err(failed("link"))?;
-        self.service.refresh().map_err(host_failed("service"))?;
-        if state == ServiceState::Stopped {
-            tracing::info!("{} does not run and is not started", self.layout.unit());
-            return Ok(());
-        }
         let since = self.clock.now();
+        point(self.disk, &self.layout.active(), &self.layout.active_target(to)).map_err(failed("switch"))?;
         if reloads {
-            tracing::info!("Reloading {}", self.layout.unit());
+            // While the agent starts, the rest is done: the journal has the way back from all of it.
             self.service.reload().map_err(host_failed("restart"))?;
-        } else {
-            tracing::info!("Starting {}", self.layout.unit());
-            self.service.start().map_err(host_failed("restart"))?;
+        }
+        self.disk.sync_dir(parent(&self.layout.active())).map_err(failed("switch"))?;
+        tracing::info!("{} now leads to {to}", self.layout.active().display());
+        if self.place_units(to, journal.from.is_none()).map_err(failed("link"))? {
+            self.service.refresh().map_err(host_failed("service"))?;
+        }
+        let unit = self.layout.unit();
+        match (state, reloads) {
+            (ServiceState::Stopped, _) => {
+                tracing::info!("{unit} does not run and is not started");
+                return Ok(());
+            }
+            (_, true) => tracing::info!("Reloaded {unit}"),
+            (_, false) => {
+                self.service.start().map_err(host_failed("restart"))?;
+                tracing::info!("Started {unit}");
+            }
         }
         self.is_healthy(to, since).map_err(|reason| StepFailed { step: "health", reason })
     }
@@ -270,10 +277,6 @@ impl Parts<'_> {
         }
     }
 
-    fn point(&self, to: &Version) -> io::Result<()> {
-        point_durably(self.disk, &self.layout.active(), &self.layout.active_target(to))
-    }
-
     fn point_back(&self, from: &Version) -> io::Result<()> {
         let (back, active) = (self.layout.active_back(), self.layout.active());
         let is_there = self.disk.kind(&back)? == Some(FileKind::Link)
@@ -284,7 +287,7 @@ impl Parts<'_> {
         } else if active_version(self.disk, self.layout)?.as_ref() == Some(from) {
             Ok(())
         } else {
-            self.point(from)
+            point_durably(self.disk, &active, &self.layout.active_target(from))
         }
     }
 
@@ -336,14 +339,19 @@ impl Parts<'_> {
             Some(from) => self.point_back(from).map_err(failed("undo"))?,
             None => self.point_nowhere().map_err(failed("undo"))?,
         }
-        match &journal.from {
+        let has_changed = match &journal.from {
             Some(from) => {
-                units::take_reserved(self.disk, self.layout, self.profile).map_err(failed("undo"))?;
                 tracing::info!("Went back to {from} and its database");
+                units::take_reserved(self.disk, self.layout, self.profile).map_err(failed("undo"))?
             }
-            None => tracing::info!("Went back to what was there before"),
+            None => {
+                tracing::info!("Went back to what was there before");
+                true
+            }
+        };
+        if has_changed {
+            self.service.refresh().map_err(host_failed("undo"))?;
         }
-        self.service.refresh().map_err(host_failed("undo"))?;
         if journal.runs {
             tracing::info!("Starting {}", self.layout.unit());
             self.service.start().map_err(host_failed("undo"))?;
@@ -367,7 +375,7 @@ impl Parts<'_> {
         links::forget_replaced(self.disk, self.layout)
     }
 
-    pub(crate) fn place_units(&self, version: &Version, is_fresh: bool) -> io::Result<()> {
+    pub(crate) fn place_units(&self, version: &Version, is_fresh: bool) -> io::Result<bool> {
         units::place(self.disk, self.layout, self.profile, version, is_fresh)
     }
 

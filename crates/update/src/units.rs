@@ -14,14 +14,16 @@ use crate::layout::Layout;
 use crate::links::{Wanted, put_aside, take_back};
 use crate::profile::Profile;
 
-/// Copies the units of a version to where they are read. What else was there on a fresh host is put aside.
+/// Copies the units of a version to where they are read, and says whether any was another. What else was there on a
+/// fresh host is put aside.
 pub(crate) fn place(
     disk: &dyn Disk,
     layout: &Layout,
     profile: &Profile,
     version: &Version,
     is_fresh: bool,
-) -> io::Result<()> {
+) -> io::Result<bool> {
+    let mut has_changed = false;
     for unit in profile.units() {
         let text = disk.read(&layout.unit_source(version, unit))?;
         let path = layout.unit_path(unit);
@@ -31,6 +33,7 @@ pub(crate) fn place(
             }
             create_dirs_durably(disk, parent(&path), 0o755)?;
             write_durably(disk, &path, &text, 0o644)?;
+            has_changed = true;
         }
     }
     if layout.is_suffixed() {
@@ -39,10 +42,11 @@ pub(crate) fn place(
             if disk.read(&path).ok().as_deref() != Some(text.as_bytes()) {
                 create_dirs_durably(disk, parent(&path), 0o755)?;
                 write_durably(disk, &path, text.as_bytes(), 0o644)?;
+                has_changed = true;
             }
         }
     }
-    Ok(())
+    Ok(has_changed)
 }
 
 /// Keeps the units that are there beside themselves where a version has others: a full disk cannot stand in the way of
@@ -58,15 +62,17 @@ pub(crate) fn reserve(disk: &dyn Disk, layout: &Layout, profile: &Profile, to: &
     Ok(())
 }
 
-/// Puts back what was kept so.
-pub(crate) fn take_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+/// Puts back what was kept so, and says whether there was any.
+pub(crate) fn take_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
+    let mut has_changed = false;
     for path in profile.units().map(|unit| layout.unit_path(unit)) {
         if disk.kind(&reserved(&path))?.is_some() {
             disk.rename(&reserved(&path), &path)?;
             disk.sync_dir(parent(&path))?;
+            has_changed = true;
         }
     }
-    Ok(())
+    Ok(has_changed)
 }
 
 /// What was kept so is no longer needed, and must not be taken for what the next switch keeps.

@@ -107,11 +107,16 @@ pub fn write_durably(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: u32) -> i
 
 /// Points a link elsewhere by one rename: whoever looks sees the old target or the new one.
 pub fn point_durably(disk: &dyn Disk, link: &Path, target: &Path) -> io::Result<()> {
+    point(disk, link, target)?;
+    disk.sync_dir(parent(link))
+}
+
+/// The same, for who has something better to do before it is durable.
+pub(crate) fn point(disk: &dyn Disk, link: &Path, target: &Path) -> io::Result<()> {
     let new = aside(link);
     if disk.kind(&new)?.is_some() {
         disk.remove_file(&new)?;
     }
     disk.symlink(target, &new)?;
-    disk.rename(&new, link)?;
-    disk.sync_dir(parent(link))
+    disk.rename(&new, link)
 }
