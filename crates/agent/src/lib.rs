@@ -28,8 +28,8 @@ mod updater_status;
 mod wire;
 
 pub use config::{
-    AgentConfig, CommandSettings, ConfigError, DEFAULT_PORT, LONGEST_PERIOD, ProxyAddress, SHORTEST_PERIOD,
-    Settings, Token,
+    AgentConfig, CommandSettings, ConfigError, DEFAULT_PORT, LONGEST_PERIOD, NodeName, ProxyAddress,
+    SHORTEST_PERIOD, Settings, Token,
 };
 pub use host_uuid::{HostUuidError, read_or_create_host_uuid};
 pub use labels::{COMMAND_TIME_LIMIT, LabelCommand, LabelSource, MAX_OUTPUT_BYTES};

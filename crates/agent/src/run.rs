@@ -120,7 +120,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
     let instance = LabelSource::start(config.instance_labels.clone(), config.instance_commands.clone());
     let node = LabelSource::start(config.node_labels.clone(), config.node_commands.clone());
     let portrait = SelfPortrait {
-        hostname: hostname(),
+        hostname: config.nodename.as_ref().map_or_else(hostname, |name| name.as_str().to_owned()),
         version: version.clone(),
         edition,
         roles: config.roles.iter().copied().collect(),

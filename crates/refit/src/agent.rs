@@ -45,6 +45,9 @@ struct Start {
     /// Where everything of this agent is kept [default: /var/lib/refit, or ~/.local/share/refit for a user]
     #[arg(long, value_name = "DIR", env = "REFIT_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    /// What this host is called in the cluster [default: its hostname]
+    #[arg(long, value_name = "NAME", env = "REFIT_NODENAME")]
+    nodename: Option<String>,
     /// The control plane; several are tried in turn
     #[arg(long, value_name = "HOST:PORT,…", env = "REFIT_PROXY", value_delimiter = ',')]
     proxy: Option<Vec<String>>,
@@ -90,6 +93,7 @@ impl Start {
         let pairs = |labels: Labels| labels.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let nearer = Settings {
             data_dir: self.data_dir,
+            nodename: self.nodename,
             proxies: self.proxy,
             token: self.token.map(Token::new),
             ca_pin: self.ca_pin,

@@ -29,6 +29,7 @@ struct Form {
 #[serde(deny_unknown_fields, default)]
 struct RefitSection {
     data_dir: Option<PathBuf>,
+    nodename: Option<String>,
     proxy: Option<String>,
     proxies: Option<Vec<String>>,
     token: Option<Token>,
@@ -59,6 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, String> {
     }
     Ok(Settings {
         data_dir: refit.data_dir,
+        nodename: refit.nodename,
         proxies: refit.proxy.map(|proxy| vec![proxy]).or(refit.proxies),
         token: refit.token,
         ca_pin: refit.ca_pin,

@@ -8,11 +8,13 @@ use refit_types::{AgentRole, DataDir, Faults, Labels};
 use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};
 
 mod file;
+mod node_name;
 mod period;
 mod proxy;
 mod token;
 
 pub use file::CommandSettings;
+pub use node_name::NodeName;
 pub use period::{LONGEST_PERIOD, SHORTEST_PERIOD};
 pub use proxy::{DEFAULT_PORT, ProxyAddress};
 pub use token::Token;
@@ -23,6 +25,8 @@ pub use token::Token;
 pub struct Settings {
     /// Where everything of this agent is kept.
     pub data_dir: Option<PathBuf>,
+    /// What the host is called, if not by its own name.
+    pub nodename: Option<String>,
     /// `HOST[:PORT]` of the control plane's servers.
     pub proxies: Option<Vec<String>>,
     /// What lets the host join.
@@ -48,6 +52,8 @@ pub struct Settings {
 pub struct AgentConfig {
     /// Where everything of this agent is kept.
     pub data_dir: DataDir,
+    /// What the host is called; without it, its own name.
+    pub nodename: Option<NodeName>,
     /// The control plane's servers, at least one.
     pub proxies: Vec<ProxyAddress>,
     /// What lets the host join; not needed once it has.
@@ -104,6 +110,7 @@ impl Settings {
     pub fn over(self, lower: Self) -> Self {
         Self {
             data_dir: self.data_dir.or(lower.data_dir),
+            nodename: self.nodename.or(lower.nodename),
             proxies: self.proxies.or(lower.proxies),
             token: self.token.or(lower.token),
             ca_pin: self.ca_pin.or(lower.ca_pin),
@@ -124,6 +131,7 @@ impl Settings {
             let problem = format!("{:?} is not an absolute path, like /var/lib/refit", data_dir.display());
             faults.add("refit.data_dir", problem);
         }
+        let nodename = self.nodename.and_then(|name| kept("refit.nodename", name.parse(), &mut faults));
         let proxies = proxies(self.proxies, &mut faults);
         let token = self.token.and_then(|token| kept("refit.token", token.checked(), &mut faults));
         let ca_pin = self.ca_pin.and_then(|pin| kept("refit.ca_pin", pin.parse(), &mut faults));
@@ -138,6 +146,7 @@ impl Settings {
         let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut faults);
         let config = AgentConfig {
             data_dir: DataDir::new(data_dir),
+            nodename,
             proxies,
             token,
             ca_pin,

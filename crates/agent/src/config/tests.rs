@@ -11,6 +11,7 @@ fn everything_can_be_set() {
     let config = checked(&format!(
         "refit:
   data_dir: /srv/refit
+  nodename: web-1
   proxies: [a.example.com, 'b.example.com:443', '[::1]:9']
   token: s3cret
   ca_pin: {PIN}
@@ -29,6 +30,7 @@ ssh_service:
     ))
     .unwrap();
     assert_eq!(config.data_dir.root(), Path::new("/srv/refit"));
+    assert_eq!(config.nodename.as_ref().map(NodeName::as_str), Some("web-1"));
     let proxies: Vec<_> = config.proxies.iter().map(ToString::to_string).collect();
     assert_eq!(proxies, ["a.example.com:3080", "b.example.com:443", "[::1]:9"]);
     assert_eq!(config.token.unwrap().reveal(), "s3cret");
@@ -52,6 +54,7 @@ fn little_has_to_be() {
     assert_eq!(config.data_dir.root(), Path::new("/d"));
     assert_eq!(config.roles, BTreeSet::from([AgentRole::Node]));
     assert_eq!(config.unreachable_exit, DEFAULT_UNREACHABLE_EXIT);
+    assert!(config.nodename.is_none(), "the host has one");
     assert!(config.token.is_none() && config.ca_pin.is_none() && config.instance_labels.is_empty());
     for empty in ["", "# nothing\n", "refit:\n", "refit: {}\nssh_service:\n"] {
         assert_eq!(file::parse(empty).unwrap(), Settings::default(), "{empty:?}");
@@ -82,6 +85,7 @@ fn every_fault_is_told_with_its_path() {
     let faults = checked(
         "refit:
   data_dir: relative
+  nodename: 'web 1'
   proxies: ['https://a', b, b]
   token: ''
   ca_pin: md5:0
@@ -104,6 +108,7 @@ ssh_service:
         places,
         [
             "refit.data_dir",
+            "refit.nodename",
             "refit.proxies[0]",
             "refit.proxies[2]",
             "refit.token",
