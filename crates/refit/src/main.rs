@@ -2,8 +2,10 @@
 //! name; these also as `refit ctl` and `refit update`.
 
 mod agent;
+mod archive;
 mod ctl;
 mod data_dir;
+mod demo;
 mod exit;
 mod invocation;
 mod log;
@@ -49,6 +51,7 @@ enum Command {
     Ctl(ctl::Args),
     /// Keep the agent of this host on the version that the cluster wants (the same as refit-update)
     Update(update::Args),
+    Demo(demo::Args),
     /// Show the version of this program
     #[command(after_help = "Example:\n  refit version --format json")]
     Version {
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
             Command::Agent(args) => agent::run(args),
             Command::Ctl(args) => ctl::run(args, &invocation),
             Command::Update(args) => update::run(args, &invocation),
+            Command::Demo(args) => args.run(&invocation),
             Command::Version { format } => version::show("refit", format),
             Command::Stamp(args) => args.run(),
             Command::Completions { shell } => output::completions(shell, Refit::command()),

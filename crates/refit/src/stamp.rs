@@ -81,7 +81,8 @@ impl Args {
     }
 }
 
-fn write(binary: &mut [u8], version: &Version) -> Result<(), &'static str> {
+/// Writes a version into a binary.
+pub(crate) fn write(binary: &mut [u8], version: &Version) -> Result<(), &'static str> {
     let marker = &stamp()[..MARKER.len()];
     let mut places = memmem::find_iter(binary, marker).map(|at| at + marker.len());
     let field = match (places.next(), places.next()) {

@@ -31,7 +31,9 @@ impl FromStr for NodeName {
         };
         if text.len() > LONGEST || !text.split('.').all(is_part) {
             let shown: String = text.chars().take(80).collect();
-            return Err(format!("{shown:?} is not a name of a host; expected something like web-1 or db.example.com"));
+            return Err(format!(
+                "{shown:?} is not a name of a host; expected something like web-1 or db.example.com"
+            ));
         }
         Ok(Self(text.to_owned()))
     }

@@ -26,6 +26,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// The control plane of that data directory, as its administrator.
+    pub(crate) fn of(data_dir: PathBuf) -> Self {
+        Self { data_dir: Some(data_dir), identity: None, server: None }
+    }
+
     fn data_dir(&self) -> DataDir {
         DataDir::new(self.data_dir.clone().unwrap_or_else(default_data_dir))
     }

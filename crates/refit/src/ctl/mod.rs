@@ -2,7 +2,7 @@
 
 mod auth;
 mod autoupdate;
-mod connect;
+pub(crate) mod connect;
 mod edit;
 mod events;
 mod migrations;

@@ -37,8 +37,8 @@ fn every_command_helps_with_an_example() {
     assert!(update >= 10, "the walk found only {update} commands");
     assert_eq!(
         refit,
-        refitctl + update + 7,
-        "refit has server, version, completions, itself and three for the agent besides"
+        refitctl + update + 8,
+        "refit has server, demo, version, completions, itself and three for the agent besides"
     );
 }
 

@@ -1,0 +1,133 @@
+//! `refit demo`: the product at work on one machine. Nothing in it is played: the control plane, the archives, the
+//! updaters and the agents are those of a real fleet, with the process supervisor in place of systemd.
+
+mod cluster;
+mod fleet;
+mod frame;
+mod household;
+mod packing;
+mod picture;
+mod place;
+mod show;
+mod stage;
+mod story;
+
+use clap::ValueEnum;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::exit::Failure;
+use crate::invocation::Invocation;
+use household::Household;
+use place::Place;
+use show::Show;
+use stage::Stage;
+
+/// Between the beginning and the end of a rollout.
+const INTERRUPTED: u8 = 130;
+
+/// Show a rollout on this machine: a control plane, hosts in three groups, two versions
+///
+/// Everything is real and in one temporary directory, which is gone at the end, as is every process. It needs
+/// neither root nor a network, and touches nothing else.
+///
+/// Exit codes: 0 if all hosts got the new version (with --once) or if it was interrupted after the rollout; 1 if the
+/// rollout did not succeed (with --once) or the demonstration itself failed; 130 if it was interrupted before.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  refit demo\n  refit demo --once --break one")]
+pub(crate) struct Args {
+    /// How many hosts, 3 to 50
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u8).range(3..=50))]
+    hosts: u8,
+    /// Give one group a build of the new version that does not run
+    #[arg(long = "break", value_name = "WHAT", value_enum)]
+    broken: Option<Broken>,
+    /// End with the rollout instead of waiting for Ctrl-C
+    #[arg(long)]
+    once: bool,
+}
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Broken {
+    /// The new version of one group
+    One,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Upgraded,
+    NotUpgraded,
+    Interrupted,
+}
+
+impl Args {
+    pub(crate) fn run(self, invocation: &Invocation) -> Result<(), Failure> {
+        match crate::block_on(self.play(invocation))? {
+            End::Upgraded => Ok(()),
+            End::NotUpgraded => Failure::passed_on(1),
+            End::Interrupted => Failure::passed_on(INTERRUPTED),
+        }
+    }
+
+    /// Whatever the end is, everything that was started ends before, and its directory goes.
+    async fn play(&self, invocation: &Invocation) -> Result<End, Failure> {
+        let mut interrupts = Interrupts::listen()?;
+        let place = Place::new()?;
+        let mut household = Household::new()?;
+        let mut stage = Stage::new(place.path(), self.hosts.into(), self.broken.is_some(), invocation)?;
+        let mut show = Show::new();
+        let end = {
+            let play = async {
+                place.has_room_for(self.hosts.into(), own_size()?)?;
+                let (end, story) = stage.play(&mut household, &mut show).await?;
+                if self.once {
+                    show.rest();
+                    show.text(&format!("\n{story}"))?;
+                } else {
+                    show.note(&format!("\n{story}\n\nCtrl-C ends all of it."))?;
+                    stage.stay(&mut household, &mut show).await?;
+                }
+                Ok::<_, Failure>(end)
+            };
+            tokio::select! {
+                biased;
+                () = interrupts.next() => None,
+                end = play => Some(end),
+            }
+        };
+        let end = match end {
+            Some(end) => end,
+            None if stage.has_ended() => Ok(End::Upgraded),
+            None => Ok(End::Interrupted),
+        };
+        show.rest();
+        stage.stop();
+        let ended = household.end().await;
+        let removed = place.remove();
+        end.and_then(|end| ended.and(removed).map(|()| end))
+    }
+}
+
+fn own_size() -> Result<u64, Failure> {
+    std::fs::metadata("/proc/self/exe").map(|program| program.len()).map_err(Failure::failed)
+}
+
+/// A person's Ctrl-C, a service manager's end, and a terminal that is closed.
+struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    fn listen() -> Result<Self, Failure> {
+        let of = |kind| signal(kind).map_err(Failure::failed);
+        Ok(Self([of(SignalKind::interrupt())?, of(SignalKind::terminate())?, of(SignalKind::hangup())?]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,281 @@
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_types::{DataDir, Version};
+
+use super::End;
+use super::cluster::Cluster;
+use super::fleet::{self, BROKEN, GROUPS, Host};
+use super::household::Household;
+use super::packing::{BROKEN_MIRROR, Packing, break_mirror};
+use super::picture::Picture;
+use super::show::Show;
+use super::story::Witness;
+use crate::exit::Failure;
+use crate::invocation::{Invocation, quoted};
+
+const OLD: &str = "1.0.0";
+const NEW: &str = "1.1.0";
+/// Often enough to look alive.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// On the slowest machine with the most hosts.
+const JOIN_WITHIN: Duration = Duration::from_secs(5 * 60);
+const END_WITHIN: Duration = Duration::from_secs(30 * 60);
+
+/// What is played, and where it stands.
+pub(super) struct Stage {
+    data: DataDir,
+    hosts: Vec<Host>,
+    breaks: bool,
+    refitctl: String,
+    old: Version,
+    new: Version,
+    place: PathBuf,
+    packing: Packing,
+    cluster: Option<Cluster>,
+    has_ended: bool,
+}
+
+impl Stage {
+    pub(super) fn new(
+        place: &Path,
+        hosts: usize,
+        breaks: bool,
+        invocation: &Invocation,
+    ) -> Result<Self, Failure> {
+        let data = DataDir::new(place.join("server"));
+        let refitctl = format!("{} --data-dir {}", invocation.refitctl(), quoted(data.root()));
+        Ok(Self {
+            hosts: fleet::hosts(place, hosts),
+            old: OLD.parse().map_err(Failure::failed)?,
+            new: NEW.parse().map_err(Failure::failed)?,
+            place: place.to_owned(),
+            packing: Packing::default(),
+            cluster: None,
+            has_ended: false,
+            data,
+            breaks,
+            refitctl,
+        })
+    }
+
+    /// Whether the rollout is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Ends what goes on in this process.
+    pub(super) fn stop(&mut self) {
+        self.packing.give_up();
+    }
+
+    /// From nothing to the end of the rollout; the end in words is there to be shown.
+    pub(super) async fn play(
+        &mut self,
+        household: &mut Household,
+        show: &mut Show,
+    ) -> Result<(End, String), Failure> {
+        show.text(&self.opening())?;
+        self.pack(show).await?;
+        let cluster = self.start_server(household, show).await?;
+        cluster.store(fleet::groups()).await?;
+        cluster.choose(&self.old).await?;
+        let joining = cluster.token().await?;
+        show.text(&self.invitation(&cluster))?;
+        for host in &self.hosts {
+            host.prepare(&cluster.address, &joining.token, &joining.ca_pin)?;
+        }
+        self.install(&cluster.address, &joining.ca_pin, household, show).await?;
+        self.join(&cluster, household, show).await?;
+
+        cluster.choose(&self.new).await?;
+        show.step(&format!("chose {}: through the groups, {}", self.new, GROUPS.join(", then ")))?;
+        let ended = self.watch(&cluster, household, show).await;
+        self.cluster = Some(cluster);
+        ended
+    }
+
+    /// Goes on showing what happens, until somebody has seen enough.
+    pub(super) async fn stay(&self, household: &mut Household, show: &mut Show) -> Result<(), Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        loop {
+            household.all_live()?;
+            show.picture(&cluster.picture(&self.hosts).await?)?;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn opening(&self) -> String {
+        let (old, new, place) = (&self.old, &self.new, self.place.display());
+        let sizes = GROUPS.map(|group| {
+            let size = self.hosts.iter().filter(|host| host.group == group).count();
+            format!("{group} ({size})")
+        });
+        let mut text = format!(
+            "This brings {} hosts from {old} to {new}, in three groups: {}.\n\
+             Control plane, updaters and agents are the real ones; all of it is in {place}, and goes with it.",
+            self.hosts.len(),
+            sizes.join(", then "),
+        );
+        if self.breaks {
+            text.push_str(&format!(
+                "\nThe hosts of {BROKEN} get their archives from another mirror, where the build of {new} does not run."
+            ));
+        }
+        text + "\n"
+    }
+
+    fn invitation(&self, cluster: &Cluster) -> String {
+        let ctl = &self.refitctl;
+        format!(
+            "\n  Dashboard  https://{}/web\n  Try        {ctl} autoupdate status\n             {ctl} nodes ls\n             {ctl} events ls\n",
+            cluster.address
+        )
+    }
+
+    async fn pack(&mut self, show: &mut Show) -> Result<(), Failure> {
+        let artifacts = self.data.artifacts();
+        fs::create_dir_all(&artifacts)
+            .map_err(|error| Failure::failed(format!("{}: {error}", artifacts.display())))?;
+        for version in [&self.old, &self.new] {
+            self.packing.begin(&artifacts, version);
+        }
+        while !self.packing.is_done() {
+            show.progress(&format!("packs this program as {} and as {}", self.old, self.new))?;
+            tokio::time::sleep(PROGRESS_EVERY).await;
+        }
+        self.packing.end()?;
+        if self.breaks {
+            break_mirror(&artifacts, &self.old, &self.new)?;
+        }
+        show.step(&format!("packed this program as {} and as {}", self.old, self.new))
+    }
+
+    async fn start_server(&self, household: &mut Household, show: &mut Show) -> Result<Cluster, Failure> {
+        show.progress("starts a control plane")?;
+        let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
+        let arguments: Vec<&OsStr> =
+            fixed.iter().map(OsStr::new).chain([self.data.root().as_os_str()]).collect();
+        household.start("the control plane", "refit", &arguments, &self.place.join("server.log"))?;
+        let cluster = Cluster::reach(self.data.root(), household).await?;
+        show.step(&format!("a control plane listens at {}", cluster.address))?;
+        Ok(cluster)
+    }
+
+    /// As many at the same time as the machine has processors.
+    async fn install(
+        &self,
+        proxy: &str,
+        pin: &str,
+        household: &mut Household,
+        show: &mut Show,
+    ) -> Result<(), Failure> {
+        let abreast = thread::available_parallelism().map_or(2, usize::from);
+        let mut waiting = self.hosts.iter();
+        let mut installing = Vec::new();
+        let mut installed = 0;
+        while installed < self.hosts.len() {
+            while installing.len() < abreast
+                && let Some(host) = waiting.next()
+            {
+                let mut arguments: Vec<OsString> =
+                    vec!["--root".into(), host.root.clone().into(), "enable".into()];
+                arguments.extend(["--proxy", proxy, "--ca-pin", pin].map(OsString::from));
+                if self.breaks && host.group == BROKEN {
+                    let mirror = format!("https://{proxy}/v1/artifacts/{BROKEN_MIRROR}");
+                    arguments.extend(["--base-url".into(), mirror.into()]);
+                }
+                installing.push((host, start_update(household, host, &arguments)?));
+            }
+            let mut still = Vec::new();
+            for (host, started) in installing {
+                match household.take_if_done(started)? {
+                    None => still.push((host, started)),
+                    Some(done) => {
+                        done?;
+                        installed += 1;
+                        let root = host.root.clone().into();
+                        let arguments =
+                            ["--root".into(), root, "supervise".into(), "--every".into(), "1m".into()];
+                        start_update(household, host, &arguments)?;
+                    }
+                }
+            }
+            installing = still;
+            household.all_live()?;
+            let count = self.hosts.len();
+            show.progress(&format!("refit-update installs {} on {count} hosts: {installed} done", self.old))?;
+            tokio::time::sleep(PROGRESS_EVERY).await;
+        }
+        show.step(&format!("refit-update installed {} on {} hosts", self.old, self.hosts.len()))
+    }
+
+    async fn join(
+        &self,
+        cluster: &Cluster,
+        household: &mut Household,
+        show: &mut Show,
+    ) -> Result<(), Failure> {
+        let end = Instant::now() + JOIN_WITHIN;
+        loop {
+            household.all_live()?;
+            let picture = cluster.picture(&self.hosts).await?;
+            let joined = picture.hosts.iter().filter(|host| host.is_connected).count();
+            if picture.all_run(&self.old) {
+                show.begins(picture);
+                return show.step(&format!("all hosts have joined, and run {}", self.old));
+            }
+            if Instant::now() > end {
+                let whom = picture.hosts.iter().find(|host| !host.is_connected).map(|host| &host.name);
+                return Err(Failure::failed(format!("not all hosts joined: {whom:?} is missing")));
+            }
+            show.progress(&format!("hosts join with a token: {joined} of {}", self.hosts.len()))?;
+            tokio::time::sleep(PROGRESS_EVERY).await;
+        }
+    }
+
+    async fn watch(
+        &mut self,
+        cluster: &Cluster,
+        household: &mut Household,
+        show: &mut Show,
+    ) -> Result<(End, String), Failure> {
+        let begin = Instant::now();
+        let mut witness = Witness::default();
+        let picture: Picture = loop {
+            household.all_live()?;
+            let picture = cluster.picture(&self.hosts).await?;
+            // Until the server has begun, it tells of the version before.
+            if picture.version == self.new.to_string() {
+                witness.sees(&picture);
+                show.picture(&picture)?;
+            }
+            if picture.is_at_rest(&self.new) {
+                break picture;
+            }
+            if begin.elapsed() > END_WITHIN {
+                return Err(Failure::failed("the rollout does not end"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        self.has_ended = true;
+        if picture.all_run(&self.new) {
+            return Ok((End::Upgraded, witness.success(&picture, &self.new, begin.elapsed())));
+        }
+        let again = format!("{} autoupdate run --group {BROKEN}", self.refitctl);
+        Ok((End::NotUpgraded, witness.failure(&picture, &self.old, &self.new, &again)))
+    }
+}
+
+fn start_update(
+    household: &mut Household,
+    host: &Host,
+    arguments: &[OsString],
+) -> Result<super::household::Started, Failure> {
+    let arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();
+    household.start(&format!("refit-update of {}", host.name), "refit-update", &arguments, &host.log)
+}
