@@ -71,11 +71,8 @@ impl Cluster {
         .await
     }
 
-    /// How everything is.
-    pub(super) async fn picture(&self, hosts: &[Host]) -> Result<Picture, Failure> {
-        let mut nodes = NodeServiceClient::new(self.channel.clone());
-        let request = ListNodesRequest { page_size: PAGE, ..ListNodesRequest::default() };
-        let nodes = nodes.list_nodes(request).await?.into_inner().nodes;
+    /// How everything is, after that.
+    pub(super) async fn picture(&self, hosts: &[Host], before: &Picture) -> Result<Picture, Failure> {
         let mut rollouts = RolloutServiceClient::new(self.channel.clone());
         let rollout = rollouts.get_rollout(GetRolloutRequest {}).await?.into_inner();
         let mut members = Vec::new();
@@ -85,6 +82,10 @@ impl Cluster {
             let request = ListGroupHostsRequest { group, page_size, ..ListGroupHostsRequest::default() };
             members.extend(rollouts.list_group_hosts(request).await?.into_inner().hosts);
         }
+        // Hosts after groups: what a group ended with is then known of its hosts, too.
+        let mut nodes = NodeServiceClient::new(self.channel.clone());
+        let request = ListNodesRequest { page_size: PAGE, ..ListNodesRequest::default() };
+        let nodes = nodes.list_nodes(request).await?.into_inner().nodes;
         let seen = |host: &Host| {
             let node = nodes.iter().find(|node| node.hostname == host.name);
             let member = members.iter().find(|member| member.hostname == host.name);
@@ -99,6 +100,7 @@ impl Cluster {
                 failure: updater.and_then(|updater| updater.last_failure),
                 active: host.active(),
                 is_switching: host.is_switching(),
+                has_tried: false,
             }
         };
         let hosts: Vec<Seen> = hosts.iter().map(seen).collect();
@@ -112,6 +114,7 @@ impl Cluster {
             limit: group.limit,
             waiting: group.waiting,
         });
-        Ok(Picture { version: rollout.version, groups: groups.collect(), hosts })
+        let groups = groups.collect();
+        Ok(Picture { version: rollout.version, groups, hosts }.remembering(before))
     }
 }

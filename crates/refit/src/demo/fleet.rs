@@ -39,8 +39,8 @@ pub(super) fn hosts(place: &Path, count: usize) -> Vec<Host> {
     members.enumerate().map(host).collect()
 }
 
-/// The groups as an operator would write them. Updaters give a version more than a minute to prove itself, so a
-/// host that goes back is not late.
+/// The groups as an operator would write them. Updaters give a version more than a minute to prove itself: a host
+/// that is silent for as long is not lost, and one that goes back is not late.
 pub(super) fn groups() -> serde_json::Value {
     let group = |(at, name): (usize, &'static str)| {
         json!({
@@ -49,6 +49,7 @@ pub(super) fn groups() -> serde_json::Value {
             "window_hours": 24,
             "max_in_flight": if at == 0 { "100%" } else { "50%" },
             "timeout_seconds": 180,
+            "failure_seconds": 120,
             "requires": GROUPS[..at].last().into_iter().collect::<Vec<_>>(),
         })
     };

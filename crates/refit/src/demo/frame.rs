@@ -56,7 +56,7 @@ impl Line {
 
     /// As the terminal gets it.
     pub(super) fn written(&self, colour: bool) -> String {
-        let piece = |(code, text): &(&str, String)| match colour && !code.is_empty() {
+        let piece = |(code, text): &(&str, String)| match colour && !code.is_empty() && !text.is_empty() {
             true => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
             false => text.clone(),
         };
@@ -66,8 +66,8 @@ impl Line {
 
 /// The picture, in no more lines than fit, none of them too long; `notes` are below it.
 pub(super) fn frame(picture: &Picture, clock: &str, notes: &[String], size: Size) -> Vec<Line> {
-    let upgraded =
-        picture.hosts.iter().filter(|host| host.doing(&picture.version) == Doing::Upgraded).count();
+    let runs = |host: &&Seen| matches!(host.doing(&picture.version), Doing::Upgraded | Doing::Proves);
+    let upgraded = picture.hosts.iter().filter(runs).count();
     let mut lines = vec![
         Line::default()
             .and(DIM, format!("{clock:>7}  "))
@@ -78,11 +78,30 @@ pub(super) fn frame(picture: &Picture, clock: &str, notes: &[String], size: Size
     lines.push(Line::default());
     // The last row stays free for the cursor.
     let rows = size.rows.saturating_sub(1);
+    let notes: Vec<String> =
+        notes.iter().flat_map(|note| wrapped(note, size.columns.saturating_sub(1))).collect();
     let room = rows.saturating_sub(lines.len() + notes.len());
     lines.extend(hosts(picture, room, size.columns));
     lines.extend(notes.iter().map(|note| Line::default().and(BOLD, format!(" {note}"))));
     lines.truncate(rows);
     lines.into_iter().map(|line| line.cut(size.columns)).collect()
+}
+
+/// A text in lines of so many columns, broken between words where that can be.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut();
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn group(group: &Group) -> Line {
@@ -152,7 +171,7 @@ fn cell(host: &Seen, target: &str) -> Line {
         Doing::Fetches => (MOVING, "↓"),
         Doing::Tries | Doing::Proves => (MOVING, "▒"),
         Doing::Upgraded => (GOOD, "✓"),
-        Doing::WentBack | Doing::Failed => (BAD, "✗"),
+        Doing::GoesBack | Doing::WentBack | Doing::Failed => (BAD, "✗"),
     };
     Line::default()
         .and(PLAIN, " ")
@@ -175,6 +194,7 @@ mod tests {
             failure: None,
             active: "1.0.0".parse().ok(),
             is_switching: false,
+            has_tried: false,
         };
         let group = Group {
             name: "production".into(),
@@ -199,6 +219,13 @@ mod tests {
                 assert!(shown.iter().all(|line| line.len() <= columns), "{hosts} hosts in {columns}x{rows}");
             }
         }
+    }
+
+    #[test]
+    fn notes_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("", 7), [""]);
+        assert_eq!(wrapped("a-long-word b", 3), ["a-long-word", "b"]);
     }
 
     #[test]

@@ -105,6 +105,10 @@ impl Args {
         stage.stop();
         let ended = household.end().await;
         let removed = place.remove();
+        if ended.is_ok() && removed.is_ok() && (!self.once || matches!(end, Ok(End::Interrupted))) {
+            // Whoever has closed the terminal does not read it.
+            let _ = show.text("Ended. No process and no file is left.");
+        }
         end.and_then(|end| ended.and(removed).map(|()| end))
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Seen {
     /// What its disk points to.
     pub(super) active: Option<Version>,
     pub(super) is_switching: bool,
+    /// Whether it has switched already in what its updater does now.
+    pub(super) has_tried: bool,
 }
 
 /// What a host does.
@@ -51,6 +53,8 @@ pub(super) enum Doing {
     /// The new agent runs; its updater watches whether it goes on so.
     Proves,
     Upgraded,
+    /// The new version did not work, and its updater undoes it.
+    GoesBack,
     /// The new version did not work, and the one before runs again.
     WentBack,
     /// It did not work, and nothing runs yet.
@@ -58,6 +62,11 @@ pub(super) enum Doing {
 }
 
 impl Seen {
+    /// Whether the rollout counts it as one that did not make it.
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(self.outcome.as_str(), "failed" | "timed_out")
+    }
+
     pub(super) fn doing(&self, target: &str) -> Doing {
         let is =
             |version: &Option<Version>| version.as_ref().is_some_and(|version| version.to_string() == target);
@@ -67,10 +76,10 @@ impl Seen {
             () if runs && self.is_switching => Doing::Proves,
             () if runs => Doing::Upgraded,
             () if is(&self.active) && self.is_switching => Doing::Tries,
+            () if self.has_tried && self.is_switching => Doing::GoesBack,
             () if self.outcome == "in_flight" && !failed => Doing::Fetches,
-            () if self.outcome == "in_flight" && self.is_switching => Doing::Fetches,
             () if failed && self.is_connected => Doing::WentBack,
-            () if failed || matches!(self.outcome.as_str(), "failed" | "timed_out") => Doing::Failed,
+            () if failed || self.is_failed() => Doing::Failed,
             () => Doing::Waits,
         }
     }
@@ -85,7 +94,8 @@ impl Seen {
             Doing::Tries => format!("tries {target}: up to 60 s to be healthy"),
             Doing::Proves => format!("runs {target}, and proves it for 5 s"),
             Doing::Upgraded => "upgraded".into(),
-            Doing::WentBack => format!("went back: {target} failed{}", self.why()),
+            Doing::GoesBack => format!("goes back: {target} is not healthy"),
+            Doing::WentBack => format!("runs {} again: {target} failed{}", self.runs(), self.why()),
             Doing::Failed => format!("{target} failed{}", self.why()),
         }
     }
@@ -95,13 +105,24 @@ impl Seen {
         failure.map(|failure| format!(" at {}: {}", failure.step, failure.reason)).unwrap_or_default()
     }
 
-    fn shown_version(&self) -> String {
-        self.version.as_ref().map_or_else(|| "-".into(), ToString::to_string)
+    /// What differs from how it was when that version was wanted, a line for each.
+    fn changes_since(&self, old: Option<(&Self, &str)>, target: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        match (old.and_then(|(old, _)| old.version.as_ref()), &self.version) {
+            (Some(old), Some(new)) if old != new => lines.push(format!("{}: {old} -> {new}", self.name)),
+            (None, Some(new)) => lines.push(format!("{}: joined, runs {new}", self.name)),
+            _ => {}
+        }
+        let (now, then) = (self.doing(target), old.map(|(old, target)| old.doing(target)));
+        if then != Some(now) && !matches!(now, Doing::Waits | Doing::Upgraded) {
+            lines.push(format!("{}: {}", self.name, self.in_words(target)));
+        }
+        lines
     }
 
-    /// The version that it runs, for a table.
+    /// The version that it runs, for people.
     pub(super) fn runs(&self) -> String {
-        self.shown_version()
+        self.version.as_ref().map_or_else(|| "-".into(), ToString::to_string)
     }
 }
 
@@ -109,6 +130,11 @@ impl Picture {
     /// Whether all hosts are connected and run that version.
     pub(super) fn all_run(&self, version: &Version) -> bool {
         self.hosts.iter().all(|host| host.is_connected && host.version.as_ref() == Some(version))
+    }
+
+    /// Whether a group has been opened.
+    pub(super) fn has_begun(&self) -> bool {
+        self.groups.iter().any(|group| group.state != "scheduled")
     }
 
     /// Whether nothing goes on any more, and nothing will by itself.
@@ -120,54 +146,60 @@ impl Picture {
         self.version == target.to_string() && (halted || succeeded) && !flies && !switches
     }
 
-    /// What differs from an earlier one, a line for each.
+    /// Whether it is known of all that failed why they did.
+    pub(super) fn is_explained(&self) -> bool {
+        self.hosts.iter().all(|host| !host.is_failed() || host.failure.is_some())
+    }
+
+    /// This one, with what only an earlier one tells: that a host had switched already.
+    pub(super) fn remembering(mut self, before: &Self) -> Self {
+        for host in &mut self.hosts {
+            let old = before.hosts.iter().find(|old| old.name == host.name);
+            let tries = host.doing(&self.version) == Doing::Tries;
+            host.has_tried = host.is_switching && (tries || old.is_some_and(|old| old.has_tried));
+        }
+        self
+    }
+
+    /// What differs from an earlier one, a line for each: a group begins before its hosts and ends after them.
     pub(super) fn changes_since(&self, before: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         for group in &self.groups {
             let old = before.groups.iter().find(|old| old.name == group.name);
-            let state_changed = old.is_none_or(|old| old.state != group.state);
-            let waits = old.is_none_or(|old| old.waiting != group.waiting) && !group.waiting.is_empty();
-            match (group.state.as_str(), state_changed) {
-                ("halted", true) => lines.push(format!("{}: {}", group.name, group.waiting)),
-                ("succeeded", true) if group.hosts > 0 => {
-                    lines.push(format!(
-                        "{}: succeeded, {} of {} upgraded",
-                        group.name, group.upgraded, group.hosts
-                    ));
+            let hosts = self.hosts.iter().filter(|host| host.group == group.name);
+            let hosts = hosts.flat_map(|host| {
+                let old =
+                    before.hosts.iter().find(|old| old.name == host.name).map(|old| (old, &*before.version));
+                host.changes_since(old, &self.version)
+            });
+            match group.change_since(old) {
+                Some(change) if group.state == "active" || group.state == "scheduled" => {
+                    lines.push(change);
+                    lines.extend(hosts);
                 }
-                (state, true) if waits => {
-                    lines.push(format!("{}: {state}, waits: {}", group.name, group.waiting))
+                change => {
+                    lines.extend(hosts);
+                    lines.extend(change);
                 }
-                ("active", true) => {
-                    lines.push(format!("{}: active, at most {} at the same time", group.name, group.limit));
-                }
-                (state, true) => lines.push(format!("{}: {state}", group.name)),
-                ("scheduled", false) if waits => {
-                    lines.push(format!("{}: waits: {}", group.name, group.waiting))
-                }
-                _ => {}
-            }
-        }
-        for host in &self.hosts {
-            let old = before.hosts.iter().find(|old| old.name == host.name);
-            let old_version = old.and_then(|old| old.version.as_ref());
-            match (old_version, &host.version) {
-                (Some(old), Some(new)) if old != new => lines.push(format!("{}: {old} -> {new}", host.name)),
-                (None, Some(new)) => lines.push(format!("{}: joined, runs {new}", host.name)),
-                _ => {}
-            }
-            let (now, then) = (host.doing(&self.version), old.map(|old| old.doing(&before.version)));
-            let told = matches!(
-                now,
-                Doing::Fetches | Doing::Tries | Doing::Proves | Doing::WentBack | Doing::Failed
-            );
-            if told && then != Some(now) {
-                lines.push(format!("{}: {}", host.name, host.in_words(&self.version)));
-            }
-            if now == Doing::WentBack && then != Some(now) {
-                lines.push(format!("{}: {} runs again", host.name, host.shown_version()));
             }
         }
         lines
+    }
+}
+
+impl Group {
+    fn change_since(&self, old: Option<&Self>) -> Option<String> {
+        let Self { name, state, upgraded, hosts, limit, waiting, .. } = self;
+        let has_new_state = old.is_none_or(|old| old.state != *state);
+        let has_new_reason = old.is_none_or(|old| old.waiting != *waiting) && !waiting.is_empty();
+        Some(match (state.as_str(), has_new_state) {
+            ("halted", true) => format!("{name}: {waiting}"),
+            ("succeeded", true) => format!("{name}: succeeded, {upgraded} of {hosts} upgraded"),
+            ("active", true) => format!("{name}: active, at most {limit} at the same time"),
+            (_, true) if waiting.is_empty() => format!("{name}: {state}"),
+            (_, true) => format!("{name}: {state}, {waiting}"),
+            (_, false) if has_new_reason => format!("{name}: {waiting}"),
+            _ => return None,
+        })
     }
 }

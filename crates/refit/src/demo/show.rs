@@ -28,6 +28,11 @@ impl Show {
         self.last = picture;
     }
 
+    /// What was shown last.
+    pub(super) fn last(&self) -> &Picture {
+        &self.last
+    }
+
     fn clock(&self) -> String {
         format!("{:.1}s", self.since.elapsed().as_secs_f64())
     }
@@ -145,11 +150,10 @@ impl Drop for Screen {
     }
 }
 
-/// A reader that has gone away has seen enough, and gets no more.
+/// A reader that has gone away has seen enough: there is nobody to go on for.
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::failed(error)),
-        _ => Ok(()),
-    }
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::failed(format!("nobody reads what the demonstration tells: {error}")))
 }

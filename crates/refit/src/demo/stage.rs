@@ -22,6 +22,10 @@ const NEW: &str = "1.1.0";
 /// Often enough to look alive.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// A server takes up a new version within a second or two.
+const BEGINS_WITHIN: Duration = Duration::from_secs(5);
+/// A host that is back tells at once what happened.
+const EXPLAINED_WITHIN: Duration = Duration::from_secs(30);
 /// On the slowest machine with the most hosts.
 const JOIN_WITHIN: Duration = Duration::from_secs(5 * 60);
 const END_WITHIN: Duration = Duration::from_secs(30 * 60);
@@ -104,7 +108,7 @@ impl Stage {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         loop {
             household.all_live()?;
-            show.picture(&cluster.picture(&self.hosts).await?)?;
+            show.picture(&cluster.picture(&self.hosts, show.last()).await?)?;
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -223,7 +227,7 @@ impl Stage {
         let end = Instant::now() + JOIN_WITHIN;
         loop {
             household.all_live()?;
-            let picture = cluster.picture(&self.hosts).await?;
+            let picture = cluster.picture(&self.hosts, show.last()).await?;
             let joined = picture.hosts.iter().filter(|host| host.is_connected).count();
             if picture.all_run(&self.old) {
                 show.begins(picture);
@@ -246,16 +250,22 @@ impl Stage {
     ) -> Result<(End, String), Failure> {
         let begin = Instant::now();
         let mut witness = Witness::default();
+        let mut rests_since = None;
         let picture: Picture = loop {
             household.all_live()?;
-            let picture = cluster.picture(&self.hosts).await?;
-            // Until the server has begun, it tells of the version before.
-            if picture.version == self.new.to_string() {
+            let picture = cluster.picture(&self.hosts, show.last()).await?;
+            // Until the server has begun, it tells of the version before, and of windows of another day.
+            if picture.version == self.new.to_string()
+                && (picture.has_begun() || begin.elapsed() > BEGINS_WITHIN)
+            {
                 witness.sees(&picture);
                 show.picture(&picture)?;
             }
             if picture.is_at_rest(&self.new) {
-                break picture;
+                let rests_since = *rests_since.get_or_insert_with(Instant::now);
+                if picture.is_explained() || rests_since.elapsed() > EXPLAINED_WITHIN {
+                    break picture;
+                }
             }
             if begin.elapsed() > END_WITHIN {
                 return Err(Failure::failed("the rollout does not end"));

@@ -64,7 +64,7 @@ impl Witness {
         let spared: Vec<&Seen> = picture
             .hosts
             .iter()
-            .filter(|host| host.version.as_ref() == Some(old) && host.failure.is_none())
+            .filter(|host| host.version.as_ref() == Some(old) && !host.is_failed())
             .collect();
         if !spared.is_empty() {
             let names: Vec<&str> = spared.iter().map(|host| host.name.as_str()).collect();
