@@ -71,10 +71,8 @@ impl Host {
         let config = json!({ "refit": {
             "nodename": name, "proxy": proxy, "token": token, "ca_pin": pin, "labels": { "group": group },
         } });
-        let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file
-            .as_mut()
-            .map_err(|error| failed(std::mem::replace(error, std::io::ErrorKind::Other.into())))?;
+        let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = file.map_err(failed)?;
         file.write_all(crate::output::yaml(&config)?.as_bytes()).map_err(failed)
     }
 

@@ -19,7 +19,8 @@ const DIM: &str = "2";
 const GOOD: &str = "32";
 const MOVING: &str = "36";
 const BAD: &str = "1;31";
-const BAR: usize = 20;
+/// With the longest that is usually said of a group, 80 columns are enough.
+const BAR: usize = 15;
 /// A host with what it does, side by side where there are many.
 const CELL: usize = 38;
 

@@ -71,3 +71,31 @@ impl Drop for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_private_and_goes_with_its_owner() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = Place::new().unwrap();
+        let path = place.path().to_owned();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::write(path.join("file"), "x").unwrap();
+        drop(place);
+        assert!(!path.exists());
+        let place = Place::new().unwrap();
+        let path = place.path().to_owned();
+        place.remove().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn hosts_that_do_not_fit_are_refused_before_anything_is_made() {
+        let place = Place::new().unwrap();
+        place.has_room_for(3, 1 << 10).unwrap();
+        let refused = place.has_room_for(50, 1 << 50).unwrap_err().to_string();
+        assert!(refused.starts_with("50 hosts need ") && refused.contains("--hosts"), "{refused}");
+    }
+}

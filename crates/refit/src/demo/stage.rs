@@ -120,14 +120,14 @@ impl Stage {
             format!("{group} ({size})")
         });
         let mut text = format!(
-            "This brings {} hosts from {old} to {new}, in three groups: {}.\n\
-             Control plane, updaters and agents are the real ones; all of it is in {place}, and goes with it.",
+            "This brings {} hosts from {old} to {new}, in three groups:\n{}.\n\
+             Control plane, updaters and agents are the real ones. All of it is in\n{place}, and goes with it.",
             self.hosts.len(),
             sizes.join(", then "),
         );
         if self.breaks {
             text.push_str(&format!(
-                "\nThe hosts of {BROKEN} get their archives from another mirror, where the build of {new} does not run."
+                "\nThe hosts of {BROKEN} get their archives from another mirror,\nwhere the build of {new} does not run."
             ));
         }
         text + "\n"
