@@ -4,7 +4,11 @@ use std::error::Error;
 use std::path::PathBuf;
 
 /// Messages that carry a token: what they show of themselves is written by hand, in `src/redacted.rs`.
-const SECRET: [&str; 2] = [".refit.agent.v1.JoinRequest", ".refit.nodes.v1.CreateTokenResponse"];
+const SECRET: [&str; 3] = [
+    ".refit.agent.v1.JoinRequest",
+    ".refit.nodes.v1.CreateTokenResponse",
+    ".refit.auth.v1.CreateWebLoginResponse",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let files = [

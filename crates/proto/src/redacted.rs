@@ -1,6 +1,7 @@
 use std::fmt;
 
 use crate::agent::v1::JoinRequest;
+use crate::auth::v1::CreateWebLoginResponse;
 use crate::nodes::v1::CreateTokenResponse;
 
 impl fmt::Debug for JoinRequest {
@@ -23,6 +24,12 @@ impl fmt::Debug for CreateTokenResponse {
     }
 }
 
+impl fmt::Debug for CreateWebLoginResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreateWebLoginResponse").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,7 +40,8 @@ mod tests {
         let join = JoinRequest { token: token(), hostname: "web".into(), ..JoinRequest::default() };
         let made =
             CreateTokenResponse { token: token(), ca_pin: "pin".into(), ..CreateTokenResponse::default() };
-        let shown = format!("{join:?} {made:?}");
+        let login = CreateWebLoginResponse { code: token(), ..CreateWebLoginResponse::default() };
+        let shown = format!("{join:?} {made:?} {login:?}");
         assert!(shown.contains("web") && shown.contains("pin") && !shown.contains("secret"), "{shown}");
     }
 }

@@ -64,6 +64,7 @@ pub const ROWS: &[Row] = &[
     row("/refit.events.v1.EventService/FollowEvents", EVERY_ROLE),
     row("/refit.cluster.v1.ClusterService/GetStatus", EVERY_ROLE),
     row("/refit.auth.v1.AuthService/SignUser", ADMIN),
+    row("/refit.auth.v1.AuthService/CreateWebLogin", EVERY_ROLE),
     row("/refit.migrations.v1.MigrationService/ListMigrations", EVERY_ROLE),
     row("/refit.migrations.v1.MigrationService/ApplyMigrations", ADMIN),
     on(Kind::Channel, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),

@@ -19,12 +19,15 @@ use crate::authorities::Authorities;
 use crate::connection::Peer;
 use crate::find::Find;
 use crate::metrics::Metrics;
+use crate::web::Web;
 
-/// Everything that the TLS port serves. gRPC goes past the table of who may do what; the rest is public.
+/// Everything that the TLS port serves. gRPC goes past the table of who may do what, and so does the dashboard
+/// for whom is signed in; the rest is public.
 pub(crate) struct Dispatch {
     pub(crate) find: Find,
     pub(crate) grpc: Router,
     pub(crate) public: Router,
+    pub(crate) web: Arc<Web>,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) now: fn() -> Timestamp,
@@ -55,6 +58,9 @@ impl Dispatch {
 
     async fn answer_later(&self, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
         if !is_grpc(&request) {
+            if Web::serves(request.uri().path()) {
+                return self.web.answer(peer, request).await;
+            }
             return infallible(self.public.clone().oneshot(request).await);
         }
         let path = request.uri().path().to_owned();

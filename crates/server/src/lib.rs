@@ -25,6 +25,7 @@ mod rollout;
 mod rotation;
 mod rpc;
 mod server;
+mod web;
 
 pub use access::{ROWS, Row, Rule};
 pub use config::{Config, ConfigError, Settings};

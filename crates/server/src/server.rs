@@ -41,7 +41,8 @@ use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::presence::{ServerRecord, stay_listed};
 use crate::rollout::Rollouts;
-use crate::{Config, Release, StartError, diag, public, rotation, rpc};
+use crate::web::{Sessions, Web};
+use crate::{Config, Release, StartError, diag, public, rotation, rpc, web};
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -128,7 +129,21 @@ impl Server {
             now,
         );
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
+        let sessions = Arc::new(Sessions::new(backend.clone(), now));
+        let web = Web::new(web::Parts {
+            backend: backend.clone(),
+            fleet: fleet.clone(),
+            rollouts: rollouts.clone(),
+            rollout_rpc: rpc::RolloutRpc { rollouts: rollouts.clone() },
+            resources: rpc::Resources::new(&backend, channels.clone(), events.clone(), rollouts.clone()),
+            stop: stopped.clone(),
+            sessions: sessions.clone(),
+            events: events.clone(),
+            authorities: authorities.clone(),
+            now,
+        });
         let parts = Parts {
+            sessions,
             backend: backend.clone(),
             events: events.clone(),
             authorities: authorities.clone(),
@@ -148,6 +163,7 @@ impl Server {
             find: Find::new(rollouts.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
             public: public::router(channels, artifacts),
+            web: web.clone(),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
             now,
@@ -177,6 +193,7 @@ impl Server {
             stopped.clone(),
         ));
         tasks.spawn(events.prune(Bounds::default(), stopped.clone()));
+        tasks.spawn(web.keep());
         tasks.spawn(sweep_tokens(tokens, now, stopped.clone()));
         tasks.spawn(stay_listed(backend.clone(), record, stopped.clone()));
         tasks.spawn(migrate(runner, stopped.clone()));
@@ -266,6 +283,7 @@ async fn authority(
 
 /// What the services are made of.
 struct Parts {
+    sessions: Arc<Sessions>,
     backend: SharedBackend,
     events: Arc<Events>,
     authorities: Arc<Authorities>,
@@ -292,6 +310,7 @@ impl Parts {
             backend: backend.clone(),
             authorities: authorities.clone(),
             events: events.clone(),
+            sessions: self.sessions,
             now,
         };
         let cluster = rpc::Cluster {

@@ -54,6 +54,7 @@ const MAY: &[(&str, &str, &[&str])] = &[
     (FOLLOW, "", EVERYONE),
     ("/refit.cluster.v1.ClusterService/GetStatus", "", EVERYONE),
     ("/refit.auth.v1.AuthService/SignUser", "", &["admin"]),
+    ("/refit.auth.v1.AuthService/CreateWebLogin", "", EVERYONE),
     ("/refit.migrations.v1.MigrationService/ListMigrations", "", EVERYONE),
     ("/refit.migrations.v1.MigrationService/ApplyMigrations", "", &["admin"]),
     ("/refit.resources.v1.ResourceService/GetResource", "channel", EVERYONE),

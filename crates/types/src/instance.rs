@@ -23,6 +23,9 @@ pub struct Instance {
     /// The server that hears it, while one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Box<str>>,
+    /// Until when the certificate is good by which it was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_expires: Option<Timestamp>,
     /// When two processes last reported as this host, if they did lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_at: Option<Timestamp>,
@@ -85,6 +88,7 @@ impl Instance {
             last_seen: now,
             report: None,
             server: None,
+            identity_expires: None,
             duplicate_at: None,
             upgrade: None,
         }

@@ -11,6 +11,7 @@ mod resources;
 mod rotate;
 mod status;
 mod tokens;
+mod web;
 
 use std::time::Duration;
 
@@ -97,6 +98,12 @@ enum Command {
         #[command(subcommand)]
         command: events::Command,
     },
+    /// Sign in to the dashboard
+    #[command(after_help = "Example:\n  refitctl web login")]
+    Web {
+        #[command(subcommand)]
+        command: web::Command,
+    },
     /// Show and apply changes of the shape of stored data
     #[command(after_help = "Examples:\n  refitctl migrations ls\n  refitctl migrations apply")]
     Migrations {
@@ -128,6 +135,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             Command::Nodes { command } => command.run(&global).await,
             Command::Tokens { command } => command.run(&global).await,
             Command::Events { command } => command.run(&global).await,
+            Command::Web { command } => command.run(&global).await,
             Command::Migrations { command } => command.run(&global).await,
             Command::Version => version::show("refitctl", global.format),
             Command::Completions { shell } => output::completions(shell, Program::command()),

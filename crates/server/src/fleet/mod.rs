@@ -1,5 +1,6 @@
 //! The hosts of the cluster: every record in memory, kept current by watch, written by compare and swap.
 
+mod looking;
 mod record;
 
 use std::collections::hash_map::Entry;
@@ -18,6 +19,7 @@ use refit_types::{AgentRole, HostId, Instance};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
+use looking::Tally;
 pub(crate) use record::{Heartbeat, after_heartbeat, is_forgotten, is_superseded};
 
 /// How long a write is tried while others write the same record, and how soon.
@@ -48,6 +50,7 @@ pub(crate) struct Fleet {
     streams: AtomicU64,
     observer: OnceLock<Weak<dyn Observer>>,
     is_loaded: AtomicBool,
+    tally: Tally,
 }
 
 /// A host that is heard, and over which of its streams: an old one may end after a new one has begun.
@@ -103,6 +106,7 @@ impl Fleet {
             streams: AtomicU64::new(0),
             observer: OnceLock::new(),
             is_loaded: AtomicBool::new(false),
+            tally: Tally::default(),
         })
     }
 
@@ -326,6 +330,7 @@ impl Fleet {
         }
         {
             let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+            self.tally.reloaded(loaded.values().map(|known: &Known| &*known.instance));
             *hosts = loaded;
             self.is_loaded.store(true, Ordering::Release);
             self.tell(|observer| observer.reloaded());
@@ -360,6 +365,7 @@ impl Fleet {
             return;
         }
         let has_news = before.is_some_and(|present| present.instance.upgrade != known.instance.upgrade);
+        self.tally.changed(before.map(|known| &*known.instance), Some(&known.instance));
         self.tell(|observer| observer.host_changed(&known.instance));
         hosts.insert(host, known);
         // Only now: whoever is woken asks at once, and would miss what is not known yet.
@@ -371,7 +377,8 @@ impl Fleet {
     fn forget(&self, host: HostId, at: Revision) {
         let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
         if hosts.get(&host).is_some_and(|known| known.revision < at) {
-            hosts.remove(&host);
+            let gone = hosts.remove(&host);
+            self.tally.changed(gone.as_ref().map(|known| &*known.instance), None);
             self.tell(|observer| observer.host_gone(host));
         }
     }
@@ -467,6 +474,7 @@ mod tests {
 
     fn beat(session: &str, version: &str) -> Heartbeat {
         Heartbeat {
+            identity_expires: None,
             hostname: "web".into(),
             report: Report {
                 version: version.parse().unwrap(),
@@ -545,6 +553,47 @@ mod tests {
         assert_eq!(fleet.page(None, 1, |_| true).0[0].server.as_deref(), Some("s1"));
         fleet.departed(host(1), new, drawn("a")).await;
         assert_eq!(fleet.page(None, 1, |_| true).0[0].server, None);
+    }
+
+    #[tokio::test]
+    async fn versions_are_counted_as_hosts_come_change_and_go() {
+        let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
+        let count = |version: Option<&str>| {
+            let version = version.map(|version| version.parse().unwrap());
+            fleet.versions().get(&version).copied()
+        };
+        for n in 1..=3 {
+            fleet.join(host(n), "web", &[AgentRole::Node], false).await.unwrap();
+        }
+        assert_eq!(count(None), Some(3));
+        for (n, version) in [(1, "1.0.0"), (2, "1.0.0"), (1, "1.0.1")] {
+            fleet.heard(host(n), 0, &Arc::default(), &beat("a", version)).await.unwrap();
+        }
+        assert_eq!((count(None), count(Some("1.0.0")), count(Some("1.0.1"))), (Some(1), Some(1), Some(1)));
+        let before = fleet.changes();
+        fleet.heard(host(2), 0, &Arc::default(), &beat("a", "1.0.0")).await.unwrap();
+        assert_eq!(fleet.changes(), before, "it said nothing new");
+        fleet.backend.delete(&key(host(2)).unwrap()).await.unwrap();
+        fleet.refresh(host(2)).await.unwrap();
+        assert_eq!((count(Some("1.0.0")), fleet.changes() > before), (None, true));
+        let counted = fleet.versions();
+        fleet.tally.reloaded(fleet.hosts.read().unwrap().values().map(|known| &*known.instance));
+        assert_eq!(fleet.versions(), counted, "as if it had been counted from the start");
+    }
+
+    #[tokio::test]
+    async fn a_walk_sees_every_host_once() {
+        let fleet = Fleet::new(Arc::new(MemoryBackend::default()), "s1", Timestamp::now);
+        for n in 1..=2500 {
+            let instance = Instance::joined(host(n), "web", vec![AgentRole::Node], Timestamp::now());
+            fleet.stored_as(host(n), instance, Revision(n as u64));
+        }
+        let mut seen = Vec::new();
+        fleet.walk(Some(host(100)), |some| {
+            seen.extend(some.iter().map(|instance| instance.host_id));
+            std::ops::ControlFlow::Continue(())
+        });
+        assert_eq!(seen, (101..=2500).map(host).collect::<Vec<_>>());
     }
 
     #[tokio::test]

@@ -20,6 +20,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(30 * 86_400);
 pub(crate) struct Heartbeat {
     pub(crate) hostname: Box<str>,
     pub(crate) report: Report,
+    /// Until when the certificate is good that it came by.
+    pub(crate) identity_expires: Option<Timestamp>,
 }
 
 /// The record after a heartbeat that `server` received, if it must be written.
@@ -34,10 +36,12 @@ pub(crate) fn after_heartbeat(
         return (!noted).then(|| Instance { duplicate_at: Some(now), ..known.clone() });
     }
     let duplicate_at = known.duplicate_at.filter(|at| !passed(*at, DUPLICATE_FOR, now));
+    let identity_expires = heartbeat.identity_expires.or(known.identity_expires);
     let unchanged = known.report.as_ref() == Some(&heartbeat.report)
         && known.hostname == heartbeat.hostname
         && known.server.as_deref() == Some(server)
-        && known.duplicate_at == duplicate_at;
+        && known.duplicate_at == duplicate_at
+        && known.identity_expires == identity_expires;
     if unchanged && !passed(known.last_seen, SEEN_WITHIN, now) {
         return None;
     }
@@ -47,6 +51,7 @@ pub(crate) fn after_heartbeat(
         report: Some(heartbeat.report.clone()),
         server: Some(server.into()),
         duplicate_at,
+        identity_expires,
         ..known.clone()
     })
 }
@@ -104,6 +109,7 @@ mod tests {
 
     fn beat(session: &str, started: i64, version: &str) -> Heartbeat {
         Heartbeat {
+            identity_expires: None,
             hostname: "web-1".into(),
             report: Report {
                 version: version.parse().unwrap(),

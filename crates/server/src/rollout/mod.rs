@@ -8,6 +8,7 @@ mod forgetting;
 mod operator;
 mod status;
 mod stored;
+mod survey;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,6 +29,7 @@ use arrivals::Arrivals;
 pub(crate) use operator::OperatorError;
 pub(crate) use status::Standing;
 use stored::Stored;
+pub(crate) use survey::{Place, Survey};
 
 /// A server that has not heard from its store for so long tells nobody to upgrade: what it knows may be over.
 const KNOWS_FOR: Duration = Duration::from_secs(5);

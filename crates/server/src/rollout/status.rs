@@ -18,7 +18,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    const ALL: [(Self, &str); 7] = [
+    pub(crate) const ALL: [(Self, &str); 7] = [
         (Self::Upgraded, "upgraded"),
         (Self::InFlight, "in_flight"),
         (Self::Failed, "failed"),
@@ -43,7 +43,7 @@ impl Standing {
         })
     }
 
-    fn of(facts: &HostFacts, record: &GroupRecord) -> Self {
+    pub(super) fn of(facts: &HostFacts, record: &GroupRecord) -> Self {
         match facts.ended {
             Some(Ended::Upgraded) => Self::Upgraded,
             Some(Ended::Failed { round }) if round == record.round => Self::Failed,
@@ -177,7 +177,7 @@ fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
 }
 
 /// Why a host stands where it does, in words.
-fn reason(
+pub(super) fn reason(
     state: &State,
     plan: &refit_rollout::Plan,
     instance: &Instance,

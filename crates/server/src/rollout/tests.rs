@@ -32,6 +32,7 @@ fn host(n: u128) -> HostId {
 fn beat(version: &str, session: u128, started: i64) -> Heartbeat {
     let started_at = Timestamp::from_second(started).unwrap();
     Heartbeat {
+        identity_expires: None,
         hostname: "web".into(),
         report: Report {
             version: version.parse().unwrap(),

@@ -246,7 +246,7 @@ impl Pulse {
         if self.agents.rollouts.sheds(self.began) {
             return Err(Status::unavailable("this server has lost its store; connect to another"));
         }
-        let heartbeat = heartbeat(request)?;
+        let heartbeat = heartbeat(request, self.expires)?;
         self.departure.session.get_or_insert(heartbeat.report.session.id);
         let (fleet, stream) = (&self.agents.fleet, self.departure.stream);
         if self.agents.rollouts.takes(self.host, &heartbeat) {
@@ -339,7 +339,10 @@ fn labels(field: &str, map: HashMap<String, String>) -> Result<Labels, Status> {
     Ok(labels)
 }
 
-fn heartbeat(request: wire::HeartbeatRequest) -> Result<Heartbeat, Status> {
+fn heartbeat(
+    request: wire::HeartbeatRequest,
+    identity_expires: Option<Timestamp>,
+) -> Result<Heartbeat, Status> {
     let invalid =
         |field: &str, error: &dyn std::fmt::Display| Status::invalid_argument(format!("{field}: {error}"));
     let started_at = request.started_at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
@@ -351,6 +354,7 @@ fn heartbeat(request: wire::HeartbeatRequest) -> Result<Heartbeat, Status> {
     let updater = Some(&request.updater_status).filter(|text| !text.is_empty());
     let updater = updater.and_then(|text| serde_json::from_str(text).ok()).map(Box::new);
     Ok(Heartbeat {
+        identity_expires,
         hostname: hostname(&request.hostname)?.into(),
         report: Report {
             version: request.version.parse().map_err(|error| invalid("version", &error))?,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
-use refit_pki::{CaPin, Certificate, Error, Role, Roles, SigningRequest, UserName};
+use refit_pki::{CaPin, Certificate, Error, Principal, Role, Roles, SigningRequest, UserName};
 use refit_proto::auth::v1 as wire;
 use refit_proto::auth::v1::auth_service_server::AuthService;
 use tonic::{Request, Response, Status};
@@ -14,13 +14,15 @@ use crate::access::caller;
 use crate::authorities::Authorities;
 use crate::events::{Event, Events};
 use crate::issued;
+use crate::web::{Sessions, SignInError};
 
-/// Signs identities for people.
+/// Signs identities for people, and lets them in to the dashboard.
 #[derive(Clone)]
 pub(crate) struct Auth {
     pub(crate) backend: SharedBackend,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) events: Arc<Events>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -64,6 +66,30 @@ impl AuthService for Auth {
             tls_cert: certificate.to_pem(),
             tls_ca_certs: authority.certificates().map(Certificate::to_pem).collect(),
             expires: Some(timestamp(certificate.not_after())),
+        }))
+    }
+
+    async fn create_web_login(
+        &self,
+        request: Request<wire::CreateWebLoginRequest>,
+    ) -> Result<Response<wire::CreateWebLoginResponse>, Status> {
+        let by = caller(&request)?.clone();
+        let (Some(Principal::User { name, roles, .. }), Some(expires)) = (by.principal(), by.peer.expires())
+        else {
+            return Err(Status::permission_denied("only people sign in to the dashboard"));
+        };
+        let ttl = request.into_inner().ttl.map(Duration::try_from).transpose();
+        let ttl = ttl.map_err(|_| Status::invalid_argument(SignInError::Ttl.to_string()))?;
+        let made = self.sessions.invite(name.as_str(), roles.to_string(), ttl, expires).await;
+        let made = made.map_err(|error| match error {
+            SignInError::Store(error) => store_status(error),
+            other => Status::invalid_argument(other.to_string()),
+        })?;
+        tracing::info!(target: "audit", by = by.name(), from = %by.peer.address, "made a code for the dashboard");
+        Ok(Response::new(wire::CreateWebLoginResponse {
+            code: made.secret,
+            expires: Some(timestamp(made.expires)),
+            session_expires: Some(timestamp(made.session_expires)),
         }))
     }
 }

@@ -1,0 +1,227 @@
+use askama::Template;
+use axum::body::Body;
+use axum::http::Response;
+use refit_proto::rollouts::v1 as wire;
+use refit_proto::rollouts::v1::rollout_service_server::RolloutService;
+use refit_types::GroupName;
+use tonic::Request;
+
+use super::Web;
+use super::answer::{Frame, Refusal, redirect, rendered};
+use super::rollout_page::{PAUSE, RESUME, RUN};
+use super::visit::Visit;
+use super::words::counted;
+use crate::access::Caller;
+
+/// What an operator can do about a rollout, each as the method of the API that does it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Run,
+    Pause,
+    Resume,
+}
+
+impl Action {
+    fn parse(word: &str) -> Result<Self, Refusal> {
+        match word {
+            "run" => Ok(Self::Run),
+            "pause" => Ok(Self::Pause),
+            "resume" => Ok(Self::Resume),
+            _ => Err(Refusal::NotFound("There is no such page.".into())),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+        }
+    }
+
+    fn method(self) -> &'static str {
+        match self {
+            Self::Run => RUN,
+            Self::Pause => PAUSE,
+            Self::Resume => RESUME,
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct ConfirmPage {
+    frame: Frame,
+    token: String,
+    word: &'static str,
+    group: String,
+    question: String,
+    /// What will happen, sentence by sentence.
+    told: Vec<String>,
+    button: String,
+}
+
+impl Web {
+    /// Asks once, and says what will happen.
+    pub(super) async fn confirm(&self, visit: &Visit, word: &str) -> Result<Response<Body>, Refusal> {
+        let action = Action::parse(word)?;
+        visit.caller(action.method(), None)?;
+        self.rollouts.look().await?;
+        let rollout = self.rollouts.status();
+        let group = visit.query.get("group");
+        let found = rollout.groups.iter().find(|known| known.name == group);
+        if found.is_none() && (!group.is_empty() || action == Action::Run) {
+            let group: String = group.chars().take(80).collect();
+            return Err(Refusal::NotFound(format!("There is no group {group:?} in this rollout.")));
+        }
+        let (question, told, button) = in_words(action, found, &rollout);
+        let frame = visit.frame(self, "rollout", question.clone());
+        let token = frame.who.as_ref().map(|who| who.token.clone()).unwrap_or_default();
+        let group = group.to_owned();
+        rendered(&ConfirmPage { frame, token, word: action.word(), group, question, told, button })
+    }
+
+    /// Does it, as the method of the API would that the same person called.
+    pub(super) async fn act(&self, visit: &Visit, word: &str) -> Result<Response<Body>, Refusal> {
+        visit.posted()?;
+        let action = Action::parse(word)?;
+        let caller = visit.caller(action.method(), None)?;
+        let group = visit.form.get("group").to_owned();
+        let done = match action {
+            Action::Run => {
+                self.rollout_rpc
+                    .run_group(called_by(caller, wire::RunGroupRequest { group: group.clone() }))
+                    .await
+            }
+            Action::Pause => {
+                self.rollout_rpc.pause(called_by(caller, wire::PauseRequest { group: group.clone() })).await
+            }
+            Action::Resume => {
+                self.rollout_rpc.resume(called_by(caller, wire::ResumeRequest { group: group.clone() })).await
+            }
+        };
+        done?;
+        let mut back = form_urlencoded::Serializer::new(String::new());
+        back.append_pair("done", action.word()).append_pair("group", &group);
+        Ok(redirect(&format!("/web/rollout?{}", back.finish())))
+    }
+}
+
+/// A call of the API, made here by somebody who is signed in.
+pub(super) fn called_by<T>(caller: Caller, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(caller);
+    request
+}
+
+/// What was done, once it is; in the words of `refitctl`.
+pub(super) fn said(visit: &Visit) -> String {
+    let group: Option<GroupName> = visit.query.get("group").parse().ok();
+    match (visit.query.get("done"), group) {
+        ("run", Some(group)) => format!("Executing auto-update for group '{group}' immediately."),
+        ("pause", Some(group)) => {
+            format!("Group '{group}' is paused: hosts in flight finish, no more are started.")
+        }
+        ("pause", None) => "The rollout is paused: hosts in flight finish, no more are started.".into(),
+        ("resume", Some(group)) => format!("Group '{group}' goes on."),
+        ("resume", None) => "The rollout goes on.".into(),
+        ("version", _) => "Automatic updates configuration has been updated.".into(),
+        _ => String::new(),
+    }
+}
+
+fn in_words(
+    action: Action,
+    group: Option<&wire::Group>,
+    rollout: &wire::Rollout,
+) -> (String, Vec<String>, String) {
+    let version = &rollout.version;
+    match (action, group) {
+        (Action::Run, Some(group)) => (
+            format!("Run group {} now?", group.name),
+            run_in_words(group, rollout),
+            format!("Run {} now", group.name),
+        ),
+        (Action::Pause, Some(group)) => (
+            format!("Pause group {}?", group.name),
+            vec![
+                format!("No more hosts of {} are told to update to v{version}.", group.name),
+                finish(group.in_flight),
+                "A pause outlasts a new version: it holds until somebody resumes the group.".into(),
+            ],
+            format!("Pause {}", group.name),
+        ),
+        (Action::Resume, Some(group)) => (
+            format!("Resume group {}?", group.name),
+            vec![
+                format!("Hosts of {} may be told to update to v{version} again.", group.name),
+                "Its window, its limit and what it requires still hold.".into(),
+            ],
+            format!("Resume {}", group.name),
+        ),
+        (Action::Pause, None) => (
+            "Pause the whole rollout?".into(),
+            vec![
+                format!("No more hosts of any group are told to update to v{version}."),
+                finish(rollout.groups.iter().map(|group| group.in_flight).sum()),
+                "A pause outlasts a new version: it holds until somebody resumes the rollout.".into(),
+            ],
+            "Pause the rollout".into(),
+        ),
+        (_, None) => (
+            "Resume the rollout?".into(),
+            vec![
+                format!("Hosts may be told to update to v{version} again, group by group."),
+                "Groups that are paused by themselves stay paused.".into(),
+            ],
+            "Resume the rollout".into(),
+        ),
+    }
+}
+
+fn finish(in_flight: u32) -> String {
+    match in_flight {
+        0 => "No host is in flight.".into(),
+        1 => "The host in flight finishes, and is counted.".into(),
+        many => format!("The {many} hosts in flight finish, and are counted."),
+    }
+}
+
+fn run_in_words(group: &wire::Group, rollout: &wire::Rollout) -> Vec<String> {
+    let name = &group.name;
+    let mut told =
+        vec![format!("A window of {name} opens now: its hosts are told to update to v{}.", rollout.version)];
+    if group.members > 0 {
+        told.push(format!(
+            "Of its {}, at most {} are in flight at the same time; {} upgraded already.",
+            counted(group.members.into(), "member"),
+            group.limit,
+            if group.upgraded == 1 { "1 is".into() } else { format!("{} are", group.upgraded) },
+        ));
+    }
+    if group.failed + group.timed_out > 0 {
+        told.push(format!(
+            "{} failed and {} timed out: that is forgotten, and those hosts get another attempt.",
+            group.failed, group.timed_out
+        ));
+    }
+    if group.state == "halted" {
+        told.push("The group has halted, and goes on.".into());
+    }
+    let waits: Vec<&str> = group
+        .requires
+        .iter()
+        .filter(|name| rollout.groups.iter().any(|other| other.name == **name && other.state != "succeeded"))
+        .map(String::as_str)
+        .collect();
+    if !waits.is_empty() {
+        told.push(format!("It still waits until {} succeeded.", waits.join(", ")));
+    }
+    if rollout.paused_at.is_some() || group.paused_at.is_some() {
+        told.push("It is paused: nothing starts until it is resumed.".into());
+    }
+    if !rollout.enabled {
+        told.push("Automatic updates are disabled: this will be refused until they are enabled.".into());
+    }
+    told
+}

@@ -1,0 +1,46 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use super::answer::Refusal;
+
+/// Something that was made is good for this many times as long as it took to make: however large the fleet
+/// and however many look, a fiftieth of one core goes into it.
+const WORTH: u32 = 50;
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What takes a walk through the fleet: made by one of those who ask for it, away from those who answer.
+#[derive(Debug)]
+pub(super) struct Cached<T>(Mutex<Option<(Instant, Arc<T>)>>);
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T: Send + Sync + 'static> Cached<T> {
+    pub(super) async fn get(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<Arc<T>, Refusal> {
+        let mut kept = self.0.lock().await;
+        if let Some((until, value)) = &*kept
+            && Instant::now() < *until
+        {
+            return Ok(value.clone());
+        }
+        let began = Instant::now();
+        let value = Arc::new(aside(make).await?);
+        *kept = Some((Instant::now() + (began.elapsed() * WORTH).min(LONGEST), value.clone()));
+        Ok(value)
+    }
+}
+
+/// Does what takes long where nobody waits for it.
+pub(super) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "a page of the dashboard could not be worked out");
+        Refusal::Unavailable("This page could not be made.".into())
+    })
+}

@@ -1,0 +1,198 @@
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+use jiff::Timestamp;
+use refit_rollout::{Cohort, Plan, Preview, fingerprint, held_by, preview};
+use refit_types::{ClusterMaintenanceConfig, GroupName, Instance, RolloutRecord, Schedule, Version};
+
+use super::words::{Moment, Prose, in_words};
+use crate::fleet::Fleet;
+use crate::rollout::Rollouts;
+
+/// How long a host is taken to need, as `refitctl autoupdate plan` takes it.
+const SECONDS_EACH: u32 = 60;
+
+/// What would be rolled out.
+pub(super) struct Proposal {
+    pub(super) version: Version,
+    pub(super) schedule: Schedule,
+    pub(super) config: ClusterMaintenanceConfig,
+    pub(super) paused: Option<Timestamp>,
+}
+
+impl Proposal {
+    /// The rest of what is under way: nobody waits for groups that have succeeded.
+    pub(super) fn without(mut self, succeeded: &[String]) -> Self {
+        let groups = &mut self.config.agent_auto_update_groups;
+        for group in groups.regular.iter_mut().chain(&mut groups.critical) {
+            group.requires.retain(|name: &GroupName| !succeeded.iter().any(|done| done == name.as_str()));
+        }
+        self
+    }
+
+    /// What it would do with the fleet as it is.
+    pub(super) fn preview(self, fleet: &Fleet, rollouts: &Rollouts, now: Timestamp) -> Preview {
+        let Self { version, schedule, config, paused } = self;
+        let fingerprint = fingerprint(&version, schedule, &config);
+        let record = RolloutRecord { epoch: 1, fingerprint, version, schedule, began_at: now, paused };
+        let plan = Plan::new(&record, &config);
+        let cohorts = cohorts(&plan, fleet, rollouts);
+        preview(&plan, &cohorts, now, SECONDS_EACH)
+    }
+}
+
+/// The hosts, those that are alike to the plan as one: as many as its groups and their questions tell apart,
+/// however many hosts there are.
+fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
+    let (mut known, mut cohorts) = (HashMap::<String, usize>::new(), Vec::<Cohort>::new());
+    let mut key = String::new();
+    fleet.walk(None, |some| {
+        let survey = rollouts.survey();
+        for instance in some {
+            let live = survey.is_connected(instance) && instance.report.is_some();
+            let held = is_held(plan, instance);
+            describe(&mut key, plan, instance, held, live);
+            match known.get(&key).and_then(|at| cohorts.get_mut(*at)) {
+                Some(cohort) => cohort.count += 1,
+                None => {
+                    known.insert(key.clone(), cohorts.len());
+                    cohorts.extend(cohort(instance, held, live));
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    cohorts
+}
+
+fn is_held(plan: &Plan, instance: &Instance) -> bool {
+    let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
+    updater.is_some_and(|updater| held_by(updater, &plan.version).is_some())
+}
+
+/// Everything of a host that makes a difference to the plan.
+fn describe(key: &mut String, plan: &Plan, instance: &Instance, held: bool, live: bool) {
+    key.clear();
+    let report = instance.report.as_ref();
+    let on_version = report.is_some_and(|report| report.version == plan.version);
+    let _ = write!(key, "{held} {live} {on_version}");
+    let Some(report) = report else { return };
+    for group in &plan.groups {
+        let asked = [
+            (&group.agents.node_labels_expression, &report.node_labels),
+            (&group.agents.instance_labels_expression, &report.instance_labels),
+        ];
+        let mut takes = true;
+        for (expression, labels) in asked {
+            match expression.as_ref().map(|expression| expression.evaluate(labels)) {
+                None | Some(Ok(true)) => key.push('y'),
+                Some(Ok(false)) => {
+                    takes = false;
+                    key.push('n');
+                }
+                Some(Err(unanswered)) => {
+                    takes = false;
+                    let _ = write!(key, "?{} ", unanswered.label());
+                }
+            }
+        }
+        if takes {
+            return;
+        }
+    }
+}
+
+fn cohort(instance: &Instance, held: bool, live: bool) -> Option<Cohort> {
+    let report = instance.report.as_ref();
+    let none: Version = "0.0.0".parse().ok()?;
+    Some(Cohort {
+        count: 1,
+        example: instance.hostname.to_string(),
+        node_labels: report.map(|report| report.node_labels.clone()).unwrap_or_default(),
+        instance_labels: report.map(|report| report.instance_labels.clone()).unwrap_or_default(),
+        version: report.map_or(none, |report| report.version.clone()),
+        held,
+        live,
+    })
+}
+
+/// What comes, as a page shows it.
+pub(super) struct Forecast {
+    pub(super) blocked: Vec<String>,
+    pub(super) groups: Vec<Coming>,
+    pub(super) notes: Vec<String>,
+    pub(super) ends: Prose,
+}
+
+pub(super) struct Coming {
+    pub(super) name: String,
+    pub(super) opens: Option<Moment>,
+    pub(super) local: String,
+    pub(super) done: Option<Moment>,
+    pub(super) takes: u32,
+    pub(super) to_do: u32,
+    pub(super) have_it: u32,
+    pub(super) held: u32,
+    pub(super) away: u32,
+    pub(super) at_once: String,
+    pub(super) after: String,
+    /// Why there are no times.
+    pub(super) instead: String,
+}
+
+impl Forecast {
+    pub(super) fn of(preview: &Preview) -> Self {
+        let now = preview.at;
+        let mut notes = Vec::new();
+        let groups = preview.groups.iter().map(|group| {
+            let name = group.name.to_string();
+            notes.extend(group.blocked.iter().map(|why| format!("{name}: {}", why.in_words(now))));
+            if group.unanswered > 0 {
+                let told = group.unanswered_examples.iter();
+                let told = told.map(|absent| format!("{} has no label {:?}", absent.host, absent.label));
+                let told = told.collect::<Vec<_>>().join(", ");
+                let hosts = group.unanswered;
+                notes.push(format!("{name}: does not take {hosts} hosts because a label is absent: {told}"));
+            }
+            let after: Vec<String> = group.requires.iter().map(ToString::to_string).collect();
+            Coming {
+                name,
+                opens: group.opens.map(Moment),
+                local: match &group.opens_local {
+                    Some(local) if group.timezone != "UTC" => format!("{local} {}", group.timezone),
+                    _ => String::new(),
+                },
+                done: group.ends.map(Moment),
+                takes: group.takes,
+                to_do: group.to_upgrade,
+                have_it: group.on_version,
+                held: group.held,
+                away: group.away,
+                at_once: format!("{} ({})", group.limit, group.max_in_flight),
+                after: after.join(", "),
+                instead: String::new(),
+            }
+        });
+        let groups = groups.collect();
+        if preview.ungrouped > 0 {
+            notes.push(format!(
+                "{} of {} hosts are in no group and follow agent_auto_update; {} of them have the version.",
+                preview.ungrouped, preview.hosts, preview.ungrouped_on_version
+            ));
+        }
+        let each = preview.seconds_each;
+        let ends = match preview.ends {
+            Some(ends) => Prose::default()
+                .text("Done ")
+                .time(ends)
+                .text(&format!(" at the earliest, if every host takes {each} s: {}.", in_words(ends, now))),
+            None if preview.groups.is_empty() => {
+                Prose::default().text("There are no groups in this schedule.")
+            }
+            None => Prose::default().text("It does not end by itself."),
+        };
+        let blocked = preview.blocked.iter().map(|why| why.in_words(now)).collect();
+        Self { blocked, groups, notes, ends }
+    }
+}

@@ -1,0 +1,218 @@
+use jiff::Timestamp;
+use jiff::tz::TimeZoneDatabase;
+use refit_proto::rollouts::v1 as wire;
+
+use super::words::{Prose, in_words, moment};
+
+/// How wide a bar is, in its own measure.
+const WHOLE: u64 = 1000;
+/// What is there can be seen, however little.
+const LEAST: u64 = 6;
+
+/// A group as pages show it, in the words of `refitctl autoupdate status`.
+pub(super) struct GroupCard {
+    pub(super) name: String,
+    pub(super) state: String,
+    /// The state, and since or until when.
+    pub(super) stands: Prose,
+    pub(super) requires: Vec<String>,
+    pub(super) counts: String,
+    pub(super) segments: Vec<Segment>,
+    pub(super) limit: u32,
+    /// How far hosts in flight may reach into the bar.
+    pub(super) limit_at: Option<u64>,
+    pub(super) upgraded: u32,
+    pub(super) members: u32,
+    pub(super) window: Option<Prose>,
+    pub(super) waiting: String,
+    pub(super) paused: bool,
+    pub(super) shares: Vec<(&'static str, &'static str, u32)>,
+}
+
+/// A part of a bar.
+pub(super) struct Segment {
+    pub(super) class: &'static str,
+    pub(super) name: &'static str,
+    pub(super) count: u32,
+    pub(super) x: u64,
+    pub(super) width: u64,
+}
+
+impl GroupCard {
+    pub(super) fn of(group: &wire::Group, now: Timestamp) -> Self {
+        let ended = group.upgraded + group.failed + group.timed_out;
+        let unchanged = group.members.saturating_sub(ended + group.in_flight);
+        let shares = vec![
+            ("upgraded", "upgraded", group.upgraded),
+            ("failed", "failed", group.failed),
+            ("timed_out", "timed out", group.timed_out),
+            ("in_flight", "in flight", group.in_flight),
+            ("unchanged", "unchanged", unchanged),
+        ];
+        let reach = u64::from(ended.saturating_add(group.limit).min(group.members));
+        let limit_at = (reach * WHOLE).checked_div(u64::from(group.members));
+        Self {
+            name: group.name.clone(),
+            state: group.state.clone(),
+            stands: stands(group, now),
+            requires: group.requires.clone(),
+            counts: counts(group),
+            segments: segments(&shares, group.members),
+            limit: group.limit,
+            limit_at: limit_at.filter(|_| group.state == "active" || group.in_flight > 0),
+            upgraded: group.upgraded,
+            members: group.members,
+            window: window(group, now),
+            waiting: group.waiting.clone(),
+            paused: group.paused_at.is_some(),
+            shares,
+        }
+    }
+}
+
+fn segments(shares: &[(&'static str, &'static str, u32)], members: u32) -> Vec<Segment> {
+    let mut x = 0;
+    let shown = shares.iter().filter(|(_, _, count)| *count > 0);
+    let mut segments: Vec<Segment> = shown
+        .map(|(class, name, count)| {
+            let width = (u64::from(*count) * WHOLE).checked_div(u64::from(members)).unwrap_or(0).max(LEAST);
+            x += width;
+            Segment { class, name, count: *count, x: x - width, width }
+        })
+        .collect();
+    // What the least took too much is taken from the widest.
+    let surplus = x.saturating_sub(WHOLE);
+    let widest = (0..segments.len()).max_by_key(|n| segments[*n].width);
+    if let Some(widest) = widest {
+        segments[widest].width = segments[widest].width.saturating_sub(surplus);
+        segments.iter_mut().skip(widest + 1).for_each(|segment| segment.x -= surplus);
+    }
+    segments
+}
+
+fn stands(group: &wire::Group, now: Timestamp) -> Prose {
+    let with = |word: &str, at: Option<Timestamp>| match at {
+        Some(at) => Prose::default().text(word).text(" ").time(at),
+        None => Prose::default().text(word),
+    };
+    match group.state.as_str() {
+        "scheduled" if moment(group.opens_at).is_some_and(|opens| opens <= now) => with("scheduled", None),
+        "scheduled" => with("scheduled for", moment(group.opens_at)),
+        "active" => with("active since", moment(group.since)),
+        other => with(&format!("{other} at"), moment(group.since)),
+    }
+}
+
+fn counts(group: &wire::Group) -> String {
+    let mut counts = vec![
+        format!("{}/{} upgraded", group.upgraded, group.members),
+        format!("{} in flight (at most {})", group.in_flight, group.limit),
+        format!("{} failed", group.failed),
+        format!("{} timed out", group.timed_out),
+    ];
+    let further = [
+        (group.held, "held"),
+        (group.away, "away"),
+        (group.newcomers, "newcomers"),
+        (group.removed, "removed"),
+    ];
+    let further = further.iter().filter(|(count, _)| *count > 0);
+    counts.extend(further.map(|(count, what)| format!("{count} {what}")));
+    counts.join(", ")
+}
+
+/// The window in which hosts may start: of no meaning for a group that has halted, or in which everyone has
+/// ended.
+fn window(group: &wire::Group, now: Timestamp) -> Option<Prose> {
+    let is_over = group.state == "halted" || group.state == "succeeded" && group.newcomers == 0;
+    let (opens, closes) = (moment(group.opens_at)?, moment(group.closes_at)?);
+    (!is_over).then(|| {
+        let by_hand = if group.by_hand { " (by hand)" } else { "" };
+        hours(opens, closes, Some(&group.timezone), now).text(by_hand)
+    })
+}
+
+/// When a window is open, in its own zone and in UTC.
+pub(super) fn hours(opens: Timestamp, closes: Timestamp, zone: Option<&str>, now: Timestamp) -> Prose {
+    let (verb, edge) = if opens <= now { ("open until", closes) } else { ("opens", opens) };
+    let local = zone.filter(|zone| *zone != "UTC").and_then(|zone| {
+        let zone = TimeZoneDatabase::bundled().get(zone).ok()?;
+        Some(edge.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M %Q").to_string())
+    });
+    let said = match local {
+        Some(local) => Prose::default().text(&format!("{verb} {local}, ")),
+        None => Prose::default().text(&format!("{verb} {} ", edge.strftime("%a"))),
+    };
+    said.time(edge).text(&format!(" ({})", in_words(edge, now)))
+}
+
+/// Whether the rollout moves at all.
+pub(super) fn switch(rollout: &wire::Rollout, now: Timestamp) -> Prose {
+    match (rollout.enabled, moment(rollout.paused_at)) {
+        (false, _) => Prose::default().text("disabled"),
+        (true, Some(at)) => {
+            Prose::default().text("paused since ").time(at).text(&format!(" ({})", in_words(at, now)))
+        }
+        (true, None) => Prose::default().text("enabled"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group() -> wire::Group {
+        wire::Group { name: "prod".into(), state: "active".into(), members: 1000, ..Default::default() }
+    }
+
+    #[test]
+    fn a_bar_is_never_longer_than_it_is_and_shows_what_is_rare() {
+        let rare = wire::Group { upgraded: 998, failed: 1, timed_out: 1, limit: 100, ..group() };
+        let card = GroupCard::of(&rare, Timestamp::UNIX_EPOCH);
+        let ends = card.segments.last().map(|last| last.x + last.width);
+        assert_eq!(ends, Some(WHOLE));
+        assert!(card.segments.iter().all(|segment| segment.width >= LEAST), "a failure can be seen");
+        assert_eq!(card.limit_at, Some(WHOLE), "no more than there are");
+        let begun = wire::Group { upgraded: 100, in_flight: 50, limit: 100, ..group() };
+        let card = GroupCard::of(&begun, Timestamp::UNIX_EPOCH);
+        assert_eq!((card.limit_at, card.segments[1].x, card.segments[1].width), (Some(200), 100, 50));
+        assert_eq!(
+            GroupCard::of(&wire::Group { members: 0, ..group() }, Timestamp::UNIX_EPOCH).limit_at,
+            None
+        );
+    }
+
+    #[test]
+    fn a_group_is_told_of_as_on_the_command_line() {
+        let now: Timestamp = "2026-11-16T00:17:49Z".parse().unwrap();
+        let stamp = |text: &str| Some(crate::rpc::timestamp(text.parse().unwrap()));
+        let waits = wire::Group {
+            state: "scheduled".into(),
+            opens_at: stamp("2026-11-21T02:00:00Z"),
+            closes_at: stamp("2026-11-21T03:00:00Z"),
+            timezone: "Europe/Berlin".into(),
+            newcomers: 4,
+            members: 0,
+            ..group()
+        };
+        let card = GroupCard::of(&waits, now);
+        let plain = |prose: &Prose| {
+            let (mut text, mut inside) = (String::new(), false);
+            for letter in prose.to_string().chars() {
+                match letter {
+                    '<' => inside = true,
+                    '>' => inside = false,
+                    letter if !inside => text.push(letter),
+                    _ => {}
+                }
+            }
+            text
+        };
+        assert_eq!(plain(&card.stands), "scheduled for 2026-11-21 02:00:00 UTC");
+        assert_eq!(
+            card.window.as_ref().map(plain).as_deref(),
+            Some("opens Sat 2026-11-21 03:00 Europe/Berlin, 2026-11-21 02:00:00 UTC (in 5 days)")
+        );
+        assert_eq!(card.counts, "0/0 upgraded, 0 in flight (at most 0), 0 failed, 0 timed out, 4 newcomers");
+    }
+}

@@ -1,0 +1,188 @@
+use askama::Template;
+use axum::body::Body;
+use axum::http::Response;
+use jiff::Timestamp;
+use refit_types::{HostId, Instance, Labels, Outcome};
+
+use super::Web;
+use super::answer::{Frame, Refusal, rendered};
+use super::history::Filter;
+use super::summary::{position, state_at};
+use super::visit::Visit;
+use super::wanted::name;
+use super::words::{Moment, in_words};
+
+/// Events of a host and its group that its page shows.
+const MOST_EVENTS: usize = 30;
+
+#[derive(Template)]
+#[template(path = "host.html")]
+struct HostPage {
+    frame: Frame,
+    id: String,
+    name: String,
+    roles: String,
+    version: Option<String>,
+    edition: String,
+    upgrader: String,
+    node_labels: Vec<(String, String)>,
+    instance_labels: Vec<(String, String)>,
+    group: Option<String>,
+    state: (&'static str, &'static str),
+    reason: String,
+    connected: bool,
+    duplicate: bool,
+    first_seen: Moment,
+    last_seen: (Moment, String),
+    identity: Option<(Moment, String, bool)>,
+    updater: Option<Updater>,
+    failure: Option<Failure>,
+    history: Vec<Entry>,
+}
+
+/// What the host's updater says of itself.
+struct Updater {
+    enabled: bool,
+    desired: Option<String>,
+    previous: Option<String>,
+    last: Option<Moment>,
+    pinned: Option<String>,
+    held: Option<String>,
+    failures: u32,
+}
+
+struct Failure {
+    at: Moment,
+    version: String,
+    step: String,
+    reason: String,
+    attempt: u64,
+}
+
+/// Something that happened to the host, or to its group.
+struct Entry {
+    at: Timestamp,
+    time: Moment,
+    what: String,
+    who: String,
+}
+
+fn entry(at: Timestamp, what: impl Into<String>) -> Entry {
+    Entry { at, time: Moment(at), what: what.into(), who: String::new() }
+}
+
+impl Web {
+    pub(super) fn host_page(&self, visit: &Visit, id: &str) -> Result<Response<Body>, Refusal> {
+        visit.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
+        let host: HostId =
+            id.parse().map_err(|_| Refusal::NotFound("This is not the UUID of a host.".into()))?;
+        let Some((instance, _)) = self.fleet.known(host) else {
+            return Err(Refusal::NotFound(format!("There is no host {host}; it may have been removed.")));
+        };
+        let (group, state, reason, connected) = {
+            let survey = self.rollouts.survey();
+            let place = survey.place(&instance);
+            let group = name(&survey, place).map(str::to_owned);
+            (
+                group,
+                state_at(position(place)),
+                survey.reason(&instance, place),
+                survey.is_connected(&instance),
+            )
+        };
+        let now = (self.now)();
+        let report = instance.report.as_ref();
+        let updater = report.and_then(|report| report.updater.as_deref());
+        let seen = self.fleet.last_seen(&instance);
+        let roles: Vec<&str> = instance.roles.iter().map(|role| role.as_str()).collect();
+        let identity = instance.identity_expires;
+        rendered(&HostPage {
+            frame: visit.frame(self, "host", instance.hostname.to_string()),
+            id: host.to_string(),
+            name: instance.hostname.to_string(),
+            roles: roles.join(", "),
+            version: report.map(|report| report.version.to_string()),
+            edition: report.map(|report| report.edition.to_string()).unwrap_or_default(),
+            upgrader: report.map(|report| report.upgrader.to_string()).unwrap_or_default(),
+            node_labels: listed(report.map(|report| &report.node_labels)),
+            instance_labels: listed(report.map(|report| &report.instance_labels)),
+            history: self.history_of(&instance, group.as_deref()),
+            group,
+            state,
+            reason,
+            connected,
+            duplicate: instance.duplicate_at.is_some(),
+            first_seen: Moment(instance.first_seen),
+            last_seen: (Moment(seen), in_words(seen, now)),
+            identity: identity.map(|at| (Moment(at), in_words(at, now), at <= now)),
+            updater: updater.map(|updater| Updater {
+                enabled: updater.agent_updates_enabled,
+                desired: updater.agent_version_desired.as_ref().map(ToString::to_string),
+                previous: updater.agent_version_previous.as_ref().map(ToString::to_string),
+                last: updater.agent_update_time_last.map(Moment),
+                pinned: updater.pinned_version.as_ref().map(ToString::to_string),
+                held: updater.held.clone(),
+                failures: updater.failures,
+            }),
+            failure: updater.and_then(|updater| updater.last_failure.as_ref()).map(|failure| Failure {
+                at: Moment(failure.at),
+                version: failure.version.to_string(),
+                step: failure.step.clone(),
+                reason: failure.reason.clone(),
+                attempt: failure.attempt,
+            }),
+        })
+    }
+
+    /// What is known of a host's past, the newest first: its own record, its updater's, and the events of the
+    /// host and of its group.
+    fn history_of(&self, instance: &Instance, group: Option<&str>) -> Vec<Entry> {
+        let mut entries = vec![entry(instance.first_seen, "joined the cluster")];
+        let marked = instance.upgrade.as_deref();
+        if let Some(upgrade) = marked {
+            let (attempt, group) = (upgrade.attempt, &upgrade.group_name);
+            let told = |at| entry(at, format!("told to update with {group}, attempt {attempt}"));
+            entries.extend(upgrade.start_time.map(told));
+            entries.extend(upgrade.outcome.as_ref().map(|outcome| match outcome {
+                Outcome::Upgraded { at } => entry(*at, "upgraded"),
+                Outcome::Failed { at, reason } => entry(*at, format!("failed: {reason}")),
+                Outcome::TimedOut { at } => entry(*at, "timed out"),
+            }));
+        }
+        let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
+        if let Some(updater) = updater {
+            let shown = |version: &Option<refit_types::Version>| {
+                version.as_ref().map_or_else(|| "nothing".into(), |version| format!("v{version}"))
+            };
+            let (from, to) =
+                (shown(&updater.agent_version_previous), shown(&updater.agent_version_installed));
+            let ended = |at| entry(at, format!("its updater ended an update from {from} to {to}"));
+            entries.extend(updater.agent_update_time_last.map(ended));
+            entries.extend(updater.last_failure.as_ref().map(|failure| {
+                let (version, step) = (&failure.version, &failure.step);
+                entry(
+                    failure.at,
+                    format!("its updater undid an update to v{version} at {step}: {}", failure.reason),
+                )
+            }));
+        }
+        let (own, of_group) =
+            (format!("node/{}", instance.host_id), group.map(|name| format!("group/{name}")));
+        let since = Filter { since: Some(instance.first_seen), ..Filter::default() };
+        let (events, _) = self.history.page(&since, None, usize::MAX);
+        let concern =
+            events.iter().filter(|event| event.subject == own || Some(&event.subject) == of_group.as_ref());
+        entries.extend(
+            concern
+                .take(MOST_EVENTS)
+                .map(|event| Entry { who: event.actor.clone(), ..entry(event.at, event.message.clone()) }),
+        );
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+        entries
+    }
+}
+
+fn listed(labels: Option<&Labels>) -> Vec<(String, String)> {
+    let pairs = labels.into_iter().flat_map(Labels::iter);
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

@@ -1,0 +1,184 @@
+//! The dashboard: pages for people, made on the server, which work without a script and move with one.
+
+mod actions;
+mod answer;
+mod assets;
+mod audit_page;
+mod cached;
+mod chart;
+mod fleet_page;
+mod forecast;
+mod graph;
+mod group_card;
+mod history;
+mod host_page;
+mod live;
+mod rollout_page;
+mod samples;
+mod sessions;
+mod signing_in;
+mod summary;
+mod version_page;
+mod visit;
+mod wanted;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use jiff::Timestamp;
+use refit_backend::SharedBackend;
+use refit_pki::ClusterName;
+use refit_rollout::Preview;
+use tokio::sync::watch;
+
+use crate::authorities::Authorities;
+use crate::connection::Peer;
+use crate::events::Events;
+use crate::fleet::Fleet;
+use crate::limiter::{Allowance, Limiter};
+use crate::rollout::Rollouts;
+use crate::rpc::{Resources, RolloutRpc};
+use answer::{Refusal, redirect, with_headers};
+use cached::Cached;
+use history::History;
+use live::Live;
+use samples::Samples;
+pub(crate) use sessions::{Sessions, SignInError};
+use summary::Summary;
+use visit::Visit;
+
+/// Addresses that open no session are a guesser's: six a minute.
+const REFUSED_SIGN_INS: Allowance =
+    Allowance { burst: 10, one_every: Duration::from_secs(10), addresses: 10_000 };
+/// Sessions that have ended are looked for this often.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+
+/// Everything that is served below `/web`.
+pub(crate) struct Web {
+    sessions: Arc<Sessions>,
+    events: Arc<Events>,
+    authorities: Arc<Authorities>,
+    fleet: Arc<Fleet>,
+    rollouts: Arc<Rollouts>,
+    history: History,
+    samples: Samples,
+    live: Arc<Live>,
+    summary: Cached<Summary>,
+    preview: Cached<Preview>,
+    rollout_rpc: RolloutRpc,
+    resources: Resources,
+    refused: Limiter,
+    now: fn() -> Timestamp,
+    stop: watch::Receiver<bool>,
+}
+
+/// What the dashboard is made of.
+pub(crate) struct Parts {
+    pub(crate) backend: SharedBackend,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) authorities: Arc<Authorities>,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) rollouts: Arc<Rollouts>,
+    /// Actions are calls of the API, made in the name of who is signed in.
+    pub(crate) rollout_rpc: RolloutRpc,
+    pub(crate) resources: Resources,
+    pub(crate) now: fn() -> Timestamp,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Web {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        Arc::new(Self {
+            sessions: parts.sessions,
+            events: parts.events,
+            authorities: parts.authorities,
+            samples: Samples::new(parts.backend, parts.fleet.clone(), parts.now),
+            fleet: parts.fleet,
+            rollouts: parts.rollouts,
+            history: History::default(),
+            live: Arc::default(),
+            summary: Cached::default(),
+            preview: Cached::default(),
+            rollout_rpc: parts.rollout_rpc,
+            resources: parts.resources,
+            refused: Limiter::new(REFUSED_SIGN_INS),
+            now: parts.now,
+            stop: parts.stop,
+        })
+    }
+
+    /// Whether a path belongs to the dashboard.
+    pub(crate) fn serves(path: &str) -> bool {
+        path.strip_prefix("/web").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Answers a request, whoever makes it.
+    pub(crate) async fn answer(self: &Arc<Self>, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
+        let answered = match Visit::begin(self, peer, request).await {
+            Ok(visit) => match self.route(&visit).await {
+                Ok(response) => response,
+                Err(refusal) => refusal.page(self, &visit),
+            },
+            Err(refusal) => refusal.bare(),
+        };
+        with_headers(answered)
+    }
+
+    async fn route(self: &Arc<Self>, visit: &Visit) -> Result<Response<Body>, Refusal> {
+        let parts: Vec<&str> = visit.path.split('/').skip(2).collect();
+        let reads = visit.method == Method::GET || visit.method == Method::HEAD;
+        match (reads, parts.as_slice()) {
+            (true, []) => Ok(redirect("/web/")),
+            (true, [""]) => self.fleet_page(visit).await,
+            (true, ["rollout"]) => self.rollout_page(visit).await,
+            (true, ["rollout", group]) => self.group_page(visit, group).await,
+            (true, ["hosts", id]) => self.host_page(visit, id),
+            (true, ["audit"]) => self.audit_page(visit),
+            (true, ["version"]) => self.version_page(visit).await,
+            (false, ["version"]) => self.choose(visit).await,
+            (true, ["actions", action]) => self.confirm(visit, action).await,
+            (false, ["actions", action]) => self.act(visit, action).await,
+            (true, ["live"]) => self.stream(visit),
+            (true, ["assets", name]) => assets::answer(name),
+            (true, ["login", _]) => self.show_sign_in(visit),
+            (false, ["login", code]) => self.sign_in(visit, code).await,
+            (false, ["logout"]) => self.sign_out(visit).await,
+            _ => {
+                visit.signed_in()?;
+                Err(Refusal::NotFound("There is no such page.".into()))
+            }
+        }
+    }
+
+    fn cluster(&self) -> ClusterName {
+        self.authorities.current().authority().cluster().clone()
+    }
+
+    /// Keeps what pages are made from, until the server stops.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let stop = &self.stop;
+        tokio::join!(
+            self.sweep(stop.clone()),
+            self.history.follow(self.events.clone(), stop.clone()),
+            self.samples.take(stop.clone()),
+            self.notice(stop.clone()),
+        );
+    }
+
+    async fn sweep(&self, mut stop: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            if let Err(error) = self.sessions.sweep().await {
+                tracing::warn!(%error, "sessions that have ended could not be removed");
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use axum::http::Response;
+use jiff::Timestamp;
+use refit_proto::rollouts::v1 as wire;
+use refit_types::{HostId, Kind};
+
+use super::Web;
+use super::answer::{Frame, Refusal, rendered};
+use super::fleet_page::after;
+use super::forecast::{Forecast, Proposal};
+use super::graph::Graph;
+use super::group_card::{GroupCard, hours, switch};
+use super::history::Filter;
+use super::summary::in_words as state_in_words;
+use super::visit::Visit;
+use super::words::{Moment, Prose, counted, in_words, moment};
+use crate::events::Event;
+use crate::rollout::Standing;
+
+const PAGE: usize = 50;
+/// Events of the rollout that a page shows.
+const MOST_PAST: usize = 40;
+pub(super) const RUN: &str = "/refit.rollouts.v1.RolloutService/RunGroup";
+pub(super) const PAUSE: &str = "/refit.rollouts.v1.RolloutService/Pause";
+pub(super) const RESUME: &str = "/refit.rollouts.v1.RolloutService/Resume";
+pub(super) const UPSERT: &str = "/refit.resources.v1.ResourceService/UpsertResource";
+
+/// What somebody may do about a rollout.
+pub(super) struct May {
+    pub(super) run: bool,
+    pub(super) pause: bool,
+    pub(super) choose: bool,
+}
+
+impl May {
+    fn of(visit: &Visit) -> Self {
+        Self {
+            run: visit.may(RUN, None),
+            pause: visit.may(PAUSE, None) && visit.may(RESUME, None),
+            choose: visit.may(UPSERT, Some(Kind::AutoupdateVersion)),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "rollout.html")]
+struct RolloutPage {
+    frame: Frame,
+    done: String,
+    may: May,
+    status: Prose,
+    paused: bool,
+    version: String,
+    chosen: bool,
+    schedule: String,
+    since: Option<Prose>,
+    cards: Vec<GroupCard>,
+    graph: Option<Graph>,
+    ungrouped: Option<(String, Option<Prose>)>,
+    past: Vec<Past>,
+    forecast: Option<Forecast>,
+}
+
+/// Something that happened.
+pub(super) struct Past {
+    pub(super) id: String,
+    pub(super) at: Moment,
+    pub(super) kind: String,
+    pub(super) who: String,
+    pub(super) what: String,
+    pub(super) message: String,
+    pub(super) differences: Vec<(String, String, String)>,
+}
+
+impl Past {
+    pub(super) fn of(event: &Event) -> Self {
+        let shown = |value: &str| if value.is_empty() { "(none)".to_owned() } else { value.to_owned() };
+        let differences = event.differences.iter();
+        Self {
+            id: event.id.clone(),
+            at: Moment(event.at),
+            kind: event.event_type.clone(),
+            who: event.actor.clone(),
+            what: event.subject.clone(),
+            message: event.message.clone(),
+            differences: differences
+                .map(|one| (one.path.clone(), shown(&one.before), shown(&one.after)))
+                .collect(),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "group.html")]
+struct GroupPage {
+    frame: Frame,
+    may: May,
+    card: GroupCard,
+    version: String,
+    outcomes: Vec<(&'static str, &'static str, bool)>,
+    outcome: String,
+    hosts: Vec<Member>,
+    next: Option<String>,
+    first: Option<String>,
+}
+
+struct Member {
+    id: String,
+    name: String,
+    version: String,
+    state: (String, &'static str),
+    reason: String,
+    told: Option<Moment>,
+    attempt: u64,
+}
+
+impl Web {
+    async fn rollout(&self, visit: &Visit) -> Result<wire::Rollout, Refusal> {
+        visit.caller("/refit.rollouts.v1.RolloutService/GetRollout", None)?;
+        self.rollouts.look().await?;
+        Ok(self.rollouts.status())
+    }
+
+    pub(super) async fn rollout_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+        let rollout = self.rollout(visit).await?;
+        let now = moment(rollout.now).unwrap_or_else(self.now);
+        let cards: Vec<GroupCard> = rollout.groups.iter().map(|group| GroupCard::of(group, now)).collect();
+        let began = moment(rollout.began_at);
+        let since = |at| Prose::default().time(at).text(&format!(" ({})", in_words(at, now)));
+        let ungrouped = rollout.ungrouped.filter(|ungrouped| ungrouped.hosts > 0).map(|ungrouped| {
+            let hosts = counted(ungrouped.hosts.into(), "host");
+            let window = moment(ungrouped.opens_at).zip(moment(ungrouped.closes_at));
+            let text = format!("{hosts}, {} on v{}", ungrouped.on_version, rollout.version);
+            (text, window.map(|(opens, closes)| hours(opens, closes, None, now)))
+        });
+        rendered(&RolloutPage {
+            frame: visit.frame(self, "rollout", "Rollout"),
+            done: super::actions::said(visit),
+            may: May::of(visit),
+            status: switch(&rollout, now),
+            paused: rollout.paused_at.is_some(),
+            chosen: !rollout.schedule.is_empty(),
+            since: began.map(since),
+            graph: Graph::of(&cards),
+            ungrouped,
+            past: began.map(|began| self.past(began)).unwrap_or_default(),
+            forecast: self.coming(&rollout, now).await?,
+            version: rollout.version,
+            schedule: rollout.schedule,
+            cards,
+        })
+    }
+
+    /// What became of the rollout so far, the newest first.
+    fn past(&self, began: Timestamp) -> Vec<Past> {
+        let filter = Filter { since: Some(began), ..Filter::default() };
+        let of_rollout = |event: &Arc<Event>| {
+            event.subject == "rollout" || event.subject.starts_with("group/") || is_setting(&event.subject)
+        };
+        let (events, _) = self.history.page(&filter, None, usize::MAX);
+        events.iter().filter(|event| of_rollout(event)).take(MOST_PAST).map(|event| Past::of(event)).collect()
+    }
+
+    /// What is still to come of it, by arithmetic.
+    async fn coming(&self, rollout: &wire::Rollout, now: Timestamp) -> Result<Option<Forecast>, Refusal> {
+        let (config, Some(record)) = self.rollouts.said() else { return Ok(None) };
+        let in_state = |state: &str| -> Vec<String> {
+            let groups = rollout.groups.iter().filter(|group| group.state == state);
+            groups.map(|group| group.name.clone()).collect()
+        };
+        let succeeded = in_state("succeeded");
+        if !rollout.groups.is_empty() && succeeded.len() == rollout.groups.len() {
+            return Ok(None);
+        }
+        let (version, schedule, paused) = (record.version, record.schedule, record.paused);
+        let proposal = Proposal { version, schedule, config, paused }.without(&succeeded);
+        let (fleet, rollouts) = (self.fleet.clone(), self.rollouts.clone());
+        let preview = self.preview.get(move || proposal.preview(&fleet, &rollouts, now)).await?;
+        let mut forecast = Forecast::of(&preview);
+        forecast.groups.retain(|group| !succeeded.contains(&group.name));
+        for coming in &mut forecast.groups {
+            let Some(group) = rollout.groups.iter().find(|group| group.name == coming.name) else { continue };
+            if stopped(rollout, group, 0) {
+                (coming.opens, coming.done) = (None, None);
+                coming.local.clear();
+                coming.instead = group.waiting.clone();
+                forecast.ends = Prose::default().text("It does not end by itself.");
+            } else if group.state == "active" {
+                coming.opens = None;
+                coming.local.clear();
+                coming.instead = "is open now".into();
+            }
+        }
+        Ok(Some(forecast))
+    }
+
+    pub(super) async fn group_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Refusal> {
+        visit.caller("/refit.rollouts.v1.RolloutService/ListGroupHosts", None)?;
+        let rollout = self.rollout(visit).await?;
+        let now = moment(rollout.now).unwrap_or_else(self.now);
+        let Some(group) = rollout.groups.iter().find(|group| group.name == name) else {
+            return Err(Refusal::NotFound(format!("There is no group {name:?} in this rollout.")));
+        };
+        let outcome = visit.query.get("outcome").to_owned();
+        let wanted = Some(outcome.as_str()).filter(|word| !word.is_empty()).map(Standing::parse);
+        let wanted = wanted.transpose().map_err(Refusal::Bad)?;
+        let after: Option<HostId> = after(visit)?;
+        let (rollouts, asked) = (self.rollouts.clone(), name.to_owned());
+        let found = super::cached::aside(move || rollouts.group_hosts(&asked, wanted, after, PAGE)).await?;
+        let (hosts, more) = found.map_err(|error| Refusal::Conflict(error.to_string()))?;
+        let here = |after: &str| {
+            let mut address = form_urlencoded::Serializer::new(String::new());
+            [("outcome", outcome.as_str()), ("after", after)].iter().for_each(|(name, value)| {
+                if !value.is_empty() {
+                    address.append_pair(name, value);
+                }
+            });
+            format!("/web/rollout/{name}?{}", address.finish())
+        };
+        let outcomes = Standing::ALL.iter().map(|(_, word)| (*word, state_in_words(word), *word == outcome));
+        rendered(&GroupPage {
+            frame: visit.frame(self, "group", format!("Group {name}")),
+            may: May::of(visit),
+            card: GroupCard::of(group, now),
+            version: rollout.version.clone(),
+            outcomes: outcomes.collect(),
+            next: hosts.last().filter(|_| more).map(|last| here(&last.host_id)),
+            first: after.map(|_| here("")),
+            hosts: hosts.into_iter().map(member).collect(),
+            outcome,
+        })
+    }
+}
+
+/// Whether a group, or one that it requires, waits for somebody to do something.
+fn stopped(rollout: &wire::Rollout, group: &wire::Group, depth: usize) -> bool {
+    let required = |name: &String| rollout.groups.iter().find(|other| other.name == *name);
+    group.state == "halted"
+        || group.paused_at.is_some() && group.state != "succeeded"
+        || depth < rollout.groups.len()
+            && group.requires.iter().filter_map(required).any(|other| stopped(rollout, other, depth + 1))
+}
+
+fn is_setting(subject: &str) -> bool {
+    [Kind::AutoupdateVersion, Kind::ClusterMaintenanceConfig].iter().any(|kind| kind.name() == subject)
+}
+
+fn member(host: wire::GroupHost) -> Member {
+    let known = Standing::ALL.iter().find(|(_, word)| *word == host.outcome);
+    Member {
+        id: host.host_id,
+        name: host.hostname,
+        version: host.version,
+        state: (host.outcome, known.map_or("", |(_, word)| state_in_words(word))),
+        reason: host.reason,
+        told: moment(host.started_at).map(Moment),
+        attempt: host.attempt,
+    }
+}

@@ -1,0 +1,324 @@
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use jiff::{SignedDuration, Timestamp};
+use refit_backend::{Error, Item, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
+use refit_pki::{ClusterName, Principal};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::events::{Event, Events};
+
+/// Time enough to paste an address into a browser.
+const CODE_TTL: SignedDuration = SignedDuration::from_mins(5);
+/// How long a session lasts unless somebody says otherwise: a working day.
+const DEFAULT_TTL: Duration = Duration::from_secs(8 * 3600);
+const MIN_TTL: Duration = Duration::from_secs(60);
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Of one person. The oldest ends when there are more, so that nobody is locked out by what they forgot.
+const MOST_OF_ONE: usize = 20;
+/// Of everyone.
+const MOST: usize = 1000;
+const SECRET_BYTES: usize = 32;
+
+/// Why nobody is signed in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SignInError {
+    /// A session of another length.
+    #[error("ttl: a session lasts a minute at least and 24 hours at most")]
+    Ttl,
+    /// A code that nobody gave, or that was used.
+    #[error("this address was used already, or is not one that this cluster gave")]
+    Unknown,
+    /// A code that nobody used in time.
+    #[error("this address could be used until {0}, which is over")]
+    Expired(Timestamp),
+    /// Too many people at once.
+    #[error("{MOST} sessions are open already; sign out of one, or wait until some end")]
+    Full,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// A code that was just made: the only time that it is seen.
+pub(crate) struct NewCode {
+    pub(crate) secret: String,
+    pub(crate) expires: Timestamp,
+    pub(crate) session_expires: Timestamp,
+}
+
+/// What is stored under the hash of a code.
+#[derive(Serialize, Deserialize)]
+struct Code {
+    user: String,
+    roles: String,
+    expires: Timestamp,
+    session_expires: Timestamp,
+}
+
+/// Somebody who is signed in, with the roles that they had then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) user: String,
+    pub(crate) roles: String,
+    pub(crate) began: Timestamp,
+    pub(crate) expires: Timestamp,
+}
+
+impl Session {
+    /// Whom the session speaks for, as a certificate would.
+    pub(crate) fn principal(&self, cluster: &ClusterName) -> Option<Principal> {
+        let (name, roles) = (self.user.parse().ok()?, self.roles.parse().ok()?);
+        Some(Principal::User { cluster: cluster.clone(), name, roles })
+    }
+}
+
+/// Who is signed in to the dashboard. Kept in the store, so that every server honours it; what is stored are
+/// hashes, so that whoever reads the store cannot be anyone.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    backend: SharedBackend,
+    now: fn() -> Timestamp,
+}
+
+impl Sessions {
+    pub(crate) fn new(backend: SharedBackend, now: fn() -> Timestamp) -> Self {
+        Self { backend, now }
+    }
+
+    /// A code for somebody whose identity is good until then.
+    pub(crate) async fn invite(
+        &self,
+        user: &str,
+        roles: String,
+        ttl: Option<Duration>,
+        identity_expires: Timestamp,
+    ) -> Result<NewCode, SignInError> {
+        let ttl = ttl.unwrap_or(DEFAULT_TTL);
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Err(SignInError::Ttl);
+        }
+        let now = (self.now)();
+        let life = SignedDuration::try_from(ttl).map_err(|_| SignInError::Ttl)?;
+        let session_expires = later(now, life).min(identity_expires);
+        let expires = later(now, CODE_TTL).min(identity_expires);
+        let (waiting, _) = self.living::<Code>(&codes()?, |code| code.expires).await?;
+        self.make_room(waiting.iter().map(|(item, code)| (item, code.user.as_str())), user).await?;
+        let secret = secret();
+        let code = Code { user: user.into(), roles, expires, session_expires };
+        self.backend.create(&codes()?.child(hash(&secret))?, encoded(&code)?.into()).await?;
+        Ok(NewCode { secret, expires, session_expires })
+    }
+
+    /// Makes a session of a code, which is used up by that; the session's secret.
+    pub(crate) async fn sign_in(
+        &self,
+        code: &str,
+        events: &Events,
+    ) -> Result<(String, Session), SignInError> {
+        let now = (self.now)();
+        let key = codes()?.child(hash(code))?;
+        let Some(item) = self.backend.get(&key).await? else { return Err(SignInError::Unknown) };
+        let code: Code = decoded(&item).ok_or(SignInError::Unknown)?;
+        if code.expires <= now {
+            return Err(SignInError::Expired(code.expires));
+        }
+        let (open, all) = self.living::<Session>(&sessions()?, |session| session.expires).await?;
+        if all >= MOST {
+            return Err(SignInError::Full);
+        }
+        self.make_room(open.iter().map(|(item, session)| (item, session.user.as_str())), &code.user).await?;
+        let session =
+            Session { user: code.user, roles: code.roles, began: now, expires: code.session_expires };
+        let message = format!("signed in to the dashboard, until {}", session.expires);
+        let event = Event::new("session.began", &session.user, format!("user/{}", session.user), message);
+        let (told, event) = events.entry(event)?;
+        let secret = secret();
+        let transaction = Transaction::new()
+            .expect_revision(&key, item.revision)
+            .delete(&key)
+            .put(&sessions()?.child(hash(&secret))?, encoded(&session)?)
+            .put(&told, event);
+        match self.backend.transact(transaction).await {
+            // Somebody else was quicker with the same address.
+            Err(Error::Conflict { .. }) => Err(SignInError::Unknown),
+            other => Ok(other.map(|_| (secret, session))?),
+        }
+    }
+
+    /// The session of that secret, if it is one that has not ended.
+    pub(crate) async fn find(&self, secret: &str) -> Result<Option<Session>> {
+        let item = self.backend.get(&sessions()?.child(hash(secret))?).await?;
+        let session: Option<Session> = item.as_ref().and_then(decoded);
+        Ok(session.filter(|session| session.expires > (self.now)()))
+    }
+
+    /// Ends a session.
+    pub(crate) async fn sign_out(&self, secret: &str, session: &Session, events: &Events) -> Result<()> {
+        let subject = format!("user/{}", session.user);
+        let event = Event::new("session.ended", &session.user, subject, "signed out of the dashboard");
+        let (told, event) = events.entry(event)?;
+        let key = sessions()?.child(hash(secret))?;
+        let transaction = Transaction::new().expect_present(&key).delete(&key).put(&told, event);
+        match self.backend.transact(transaction).await {
+            Ok(_) | Err(Error::Conflict { .. } | Error::NotFound { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Removes what has ended.
+    pub(crate) async fn sweep(&self) -> Result<()> {
+        self.living::<Code>(&codes()?, |code| code.expires).await?;
+        self.living::<Session>(&sessions()?, |session| session.expires).await?;
+        Ok(())
+    }
+
+    /// The records that have not ended, oldest first, and how many; those that have are removed on the way.
+    async fn living<T: DeserializeOwned>(
+        &self,
+        prefix: &Key,
+        ends: fn(&T) -> Timestamp,
+    ) -> Result<(Vec<(Item, T)>, usize)> {
+        let (mut rest, mut living) = (KeyRange::below(prefix), Vec::new());
+        loop {
+            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
+            let (last, more) = (page.items.last().map(|item| item.key.clone()), page.more);
+            for item in page.items {
+                match decoded::<T>(&item) {
+                    Some(value) if ends(&value) > (self.now)() => living.push((item, value)),
+                    _ => self.remove(&item).await?,
+                }
+            }
+            match last {
+                Some(last) if more => rest = rest.after(&last),
+                _ => break,
+            }
+        }
+        living.sort_by_key(|(item, _)| item.revision);
+        let count = living.len();
+        Ok((living, count))
+    }
+
+    /// Removes the oldest records of somebody who is about to have too many.
+    async fn make_room<'a>(
+        &self,
+        records: impl Iterator<Item = (&'a Item, &'a str)>,
+        user: &str,
+    ) -> Result<()> {
+        let own: Vec<&Item> = records.filter(|(_, owner)| *owner == user).map(|(item, _)| item).collect();
+        let surplus = (own.len() + 1).saturating_sub(MOST_OF_ONE);
+        for item in own.into_iter().take(surplus) {
+            self.remove(item).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, item: &Item) -> Result<()> {
+        match self.backend.delete(&item.key).await {
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a form of the session must carry: only who has the session's secret can know it.
+pub(crate) fn form_token(secret: &str) -> String {
+    hash(&format!("form {secret}"))
+}
+
+fn codes() -> Result<Key> {
+    Key::new("/web/v1/code")
+}
+
+fn sessions() -> Result<Key> {
+    Key::new("/web/v1/session")
+}
+
+fn hash(secret: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(secret))
+}
+
+fn secret() -> String {
+    let mut bytes = [0; SECRET_BYTES];
+    rand::fill(&mut bytes);
+    HEXLOWER.encode(&bytes)
+}
+
+fn later(now: Timestamp, by: SignedDuration) -> Timestamp {
+    now.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+fn encoded(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+fn decoded<T: DeserializeOwned>(item: &Item) -> Option<T> {
+    serde_json::from_slice(&item.value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use refit_backend::MemoryBackend;
+
+    use super::*;
+
+    fn world() -> (Sessions, Events) {
+        let backend: SharedBackend = Arc::new(MemoryBackend::default());
+        (Sessions::new(backend.clone(), Timestamp::now), Events::new(backend, Timestamp::now))
+    }
+
+    fn far() -> Timestamp {
+        later(Timestamp::now(), SignedDuration::from_hours(1000))
+    }
+
+    #[tokio::test]
+    async fn a_session_ends_no_later_than_the_identity_and_the_longest_there_is() {
+        let (sessions, _) = world();
+        let soon = later(Timestamp::now(), SignedDuration::from_mins(2));
+        let code = sessions.invite("a", "viewer".into(), None, soon).await.unwrap();
+        assert_eq!((code.expires, code.session_expires), (soon, soon));
+        let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
+        assert!(code.session_expires < later(Timestamp::now(), SignedDuration::from_hours(9)));
+        for ttl in [Duration::ZERO, MAX_TTL + Duration::from_secs(1)] {
+            let refused = sessions.invite("a", "viewer".into(), Some(ttl), far()).await;
+            assert!(matches!(refused, Err(SignInError::Ttl)));
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_has_more_than_their_share() {
+        let (sessions, events) = world();
+        let mut secrets = Vec::new();
+        for _ in 0..MOST_OF_ONE + 2 {
+            let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
+            secrets.push(sessions.sign_in(&code.secret, &events).await.unwrap().0);
+        }
+        let mut open = Vec::new();
+        for secret in &secrets {
+            open.push(sessions.find(secret).await.unwrap().is_some());
+        }
+        assert_eq!(open.iter().filter(|open| **open).count(), MOST_OF_ONE);
+        assert!(!open[0] && !open[1] && open[2], "the oldest end first");
+    }
+
+    #[tokio::test]
+    async fn no_secret_is_stored() {
+        let (sessions, events) = world();
+        let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
+        let stored = |page: refit_backend::Page| {
+            let texts = page.items.iter().map(|item| format!("{} {:?}", item.key, item.value));
+            texts.collect::<String>()
+        };
+        let before = stored(sessions.backend.range(&KeyRange::all(), 100).await.unwrap());
+        let (secret, _) = sessions.sign_in(&code.secret, &events).await.unwrap();
+        let after = stored(sessions.backend.range(&KeyRange::all(), 100).await.unwrap());
+        assert!(before.contains(&hash(&code.secret)) && !before.contains(&code.secret));
+        assert!(after.contains(&hash(&secret)) && !after.contains(&secret));
+        assert!(!after.contains(&hash(&code.secret)), "a code is used up");
+        assert!(!after.contains(&form_token(&secret)));
+    }
+}

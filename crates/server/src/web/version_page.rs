@@ -1,0 +1,179 @@
+use askama::Template;
+use axum::body::Body;
+use axum::http::Response;
+use refit_proto::resources::v1 as wire;
+use refit_proto::resources::v1::resource_service_server::ResourceService;
+use refit_types::{Kind, Schedule, Version};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::Web;
+use super::actions::called_by;
+use super::answer::{Frame, Refusal, redirect, rendered};
+use super::cached::aside;
+use super::forecast::{Forecast, Proposal};
+use super::rollout_page::UPSERT;
+use super::visit::Visit;
+
+const GET: &str = "/refit.resources.v1.ResourceService/GetResource";
+const CREATE: &str = "/refit.resources.v1.ResourceService/CreateResource";
+const UPDATE: &str = "/refit.resources.v1.ResourceService/UpdateResource";
+const KIND: Kind = Kind::AutoupdateVersion;
+
+#[derive(Template)]
+#[template(path = "version.html")]
+struct VersionPage {
+    frame: Frame,
+    token: String,
+    present: Option<(String, String)>,
+    version: String,
+    fault: String,
+    schedules: Vec<(&'static str, &'static str, bool)>,
+    preview: Option<Proposed>,
+}
+
+/// What somebody has to agree to.
+struct Proposed {
+    version: String,
+    schedule: &'static str,
+    revision: String,
+    told: Vec<String>,
+    major_downgrade: bool,
+    forecast: Forecast,
+}
+
+/// The version that is chosen now, as its document says.
+struct Present {
+    version: Version,
+    schedule: String,
+    revision: String,
+    document: Value,
+}
+
+impl Web {
+    async fn chosen(&self, visit: &Visit) -> Result<Option<Present>, Refusal> {
+        let caller = visit.caller(GET, Some(KIND))?;
+        let name = KIND.singleton().unwrap_or_default().to_owned();
+        let request = wire::GetResourceRequest { kind: KIND.to_string(), name };
+        let found = match self.resources.get_resource(called_by(caller, request)).await {
+            Ok(found) => found.into_inner(),
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let document: Value = serde_json::from_str(&found.json).unwrap_or_default();
+        let text =
+            |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let version = text("/spec/agent_version").parse();
+        let version = version.map_err(|error| Refusal::Conflict(format!("What is stored: {error}.")))?;
+        let (schedule, revision) = (text("/spec/agent_version_schedule"), text("/metadata/revision"));
+        Ok(Some(Present { version, schedule, revision, document }))
+    }
+
+    /// Asks for a version, and shows what it would do before anybody agrees to it.
+    pub(super) async fn version_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+        visit.caller(UPSERT, Some(KIND))?;
+        self.rollouts.look().await?;
+        let present = self.chosen(visit).await?;
+        let asked = visit.query.get("version").trim_start_matches('v').to_owned();
+        let schedule: Schedule = visit.query.get("schedule").parse().unwrap_or(Schedule::Regular);
+        let (mut fault, mut preview) = (String::new(), None);
+        if !asked.is_empty() {
+            match asked.parse::<Version>() {
+                Ok(version) => preview = Some(self.proposed(version, schedule, present.as_ref()).await?),
+                Err(error) => fault = error.to_string(),
+            }
+        }
+        let frame = visit.frame(self, "version", "Set a version");
+        let token = frame.who.as_ref().map(|who| who.token.clone()).unwrap_or_default();
+        let schedules = [
+            (Schedule::Regular, "in the groups and windows for every day"),
+            (Schedule::Critical, "in the groups and windows for what cannot wait"),
+            (Schedule::Immediate, "everywhere at once: no groups, no windows"),
+        ];
+        rendered(&VersionPage {
+            frame,
+            token,
+            present: present.map(|present| (present.version.to_string(), present.schedule)),
+            version: asked,
+            fault,
+            schedules: schedules.map(|(one, means)| (one.as_str(), means, one == schedule)).into(),
+            preview,
+        })
+    }
+
+    async fn proposed(
+        &self,
+        version: Version,
+        schedule: Schedule,
+        present: Option<&Present>,
+    ) -> Result<Proposed, Refusal> {
+        let mut told = vec![match present {
+            Some(present) if present.version == version && present.schedule == schedule.as_str() => {
+                format!("v{version} ({schedule}) is what is chosen already: nothing changes.")
+            }
+            Some(present) => format!(
+                "Agents are to run v{version} ({schedule}) instead of v{} ({}). A new epoch begins, and every group \
+                 starts over.",
+                present.version, present.schedule
+            ),
+            None => format!("Agents are to run v{version} ({schedule})."),
+        }];
+        if let Some(present) = present.filter(|present| version < present.version) {
+            told.push(format!(
+                "This is a downgrade: agents go from v{} back to v{version}.",
+                present.version
+            ));
+        }
+        let major_downgrade = present.is_some_and(|present| version.major() < present.version.major());
+        if major_downgrade {
+            told.push(
+                "It is of a lower major version: agents may not be able to read what newer ones stored."
+                    .into(),
+            );
+        }
+        let (config, record) = self.rollouts.said();
+        let paused = record.and_then(|record| record.paused);
+        let proposal = Proposal { version: version.clone(), schedule, config, paused };
+        let (fleet, rollouts, now) = (self.fleet.clone(), self.rollouts.clone(), (self.now)());
+        let preview = aside(move || proposal.preview(&fleet, &rollouts, now)).await?;
+        Ok(Proposed {
+            version: version.to_string(),
+            schedule: schedule.as_str(),
+            revision: present.map(|present| present.revision.clone()).unwrap_or_default(),
+            told,
+            major_downgrade,
+            forecast: Forecast::of(&preview),
+        })
+    }
+
+    /// Stores the version, as the API would for the same person: what somebody else chose since is not
+    /// overwritten.
+    pub(super) async fn choose(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+        visit.posted()?;
+        let revision = visit.form.get("revision");
+        let allow_major_downgrade = visit.form.get("allow_major_downgrade") == "yes";
+        let spec = json!({
+            "agent_version": visit.form.get("version"),
+            "agent_version_schedule": visit.form.get("schedule"),
+        });
+        let kind = KIND.to_string();
+        if revision.is_empty() {
+            let caller = visit.caller(CREATE, Some(KIND))?;
+            let document = json!({ "kind": kind, "spec": spec });
+            let resource = Some(wire::Resource { json: document.to_string() });
+            let request = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
+            self.resources.create_resource(called_by(caller, request)).await?;
+        } else {
+            let caller = visit.caller(UPDATE, Some(KIND))?;
+            let present = self.chosen(visit).await?;
+            let mut document = present.map(|present| present.document).unwrap_or_default();
+            document["kind"] = json!(kind);
+            document["spec"] = spec;
+            document["metadata"]["revision"] = json!(revision);
+            let resource = Some(wire::Resource { json: document.to_string() });
+            let request = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
+            self.resources.update_resource(called_by(caller, request)).await?;
+        }
+        Ok(redirect("/web/rollout?done=version"))
+    }
+}

@@ -1,0 +1,137 @@
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use refit_types::{Expression, HostId, Instance};
+
+use super::summary::{STATES, position, state_at};
+use super::visit::Fields;
+use crate::fleet::Fleet;
+use crate::rollout::{Place, Rollouts, Survey};
+
+/// What stands for no group where groups are chosen.
+pub(super) const NO_GROUP: &str = "-";
+
+/// Which hosts a page is to show.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wanted {
+    /// Part of a name or UUID, in small letters.
+    search: String,
+    labels: Option<Expression>,
+    /// The position of a state.
+    state: Option<usize>,
+    group: Option<String>,
+}
+
+/// What was asked for and cannot be, at its place.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Faults {
+    pub(super) labels: String,
+    pub(super) state: String,
+}
+
+/// A host, and where it stands.
+pub(super) struct Found {
+    pub(super) instance: Arc<Instance>,
+    pub(super) place: Place,
+    pub(super) group: Option<String>,
+    pub(super) reason: String,
+}
+
+impl Wanted {
+    /// What a query asks for. A fault wants nothing: no page looks as if it were the answer.
+    pub(super) fn parse(query: &Fields) -> (Option<Self>, Faults) {
+        let mut faults = Faults::default();
+        let labels = query.some("labels").map(str::parse::<Expression>).transpose();
+        let labels = labels.map_err(|error| faults.labels = error.to_string());
+        let state = query.some("state").map(|word| {
+            let found = (0..STATES).find(|position| state_at(*position).0 == word);
+            found.ok_or_else(|| {
+                let allowed: Vec<&str> = (0..STATES).map(|position| state_at(position).0).collect();
+                faults.state = format!("This is not a state; expected one of {}.", allowed.join(", "));
+            })
+        });
+        let (Ok(labels), Ok(state)) = (labels, state.transpose()) else { return (None, faults) };
+        let search = query.get("q").to_lowercase();
+        let group = query.some("group").map(str::to_owned);
+        (Some(Self { search, labels, state, group }), faults)
+    }
+
+    /// Up to `limit` hosts behind `after`, and whether there are more.
+    pub(super) fn page(
+        &self,
+        fleet: &Fleet,
+        rollouts: &Rollouts,
+        after: Option<HostId>,
+        limit: usize,
+    ) -> (Vec<Found>, bool) {
+        let (mut page, mut more) = (Vec::new(), false);
+        fleet.walk(after, |some| {
+            let survey = rollouts.survey();
+            for instance in some {
+                if !self.is_named(instance) || !self.is_labelled(instance) {
+                    continue;
+                }
+                let place = survey.place(instance);
+                let group = name(&survey, place);
+                let in_group = match self.group.as_deref() {
+                    Some(NO_GROUP) => group.is_none(),
+                    wanted => wanted.is_none() || wanted == group,
+                };
+                if !in_group || self.state.is_some_and(|state| state != position(place)) {
+                    continue;
+                }
+                if page.len() == limit {
+                    more = true;
+                    return ControlFlow::Break(());
+                }
+                let (group, reason) = (group.map(str::to_owned), survey.reason(instance, place));
+                page.push(Found { instance: Arc::clone(instance), place, group, reason });
+            }
+            ControlFlow::Continue(())
+        });
+        (page, more)
+    }
+
+    fn is_named(&self, instance: &Instance) -> bool {
+        self.search.is_empty() || contains(&instance.hostname, &self.search) || {
+            let mut text = uuid::Uuid::encode_buffer();
+            instance.host_id.uuid().hyphenated().encode_lower(&mut text).contains(&self.search)
+        }
+    }
+
+    /// Whether the expression holds of the agent's labels, or of the host's.
+    fn is_labelled(&self, instance: &Instance) -> bool {
+        let Some(expression) = &self.labels else { return true };
+        instance.report.as_ref().is_some_and(|report| {
+            expression.holds(&report.instance_labels) || expression.holds(&report.node_labels)
+        })
+    }
+}
+
+/// The name of a host's group.
+pub(super) fn name<'s>(survey: &'s Survey<'_>, place: Place) -> Option<&'s str> {
+    survey.plan()?.groups.get(place.group?).map(|group| group.name.as_str())
+}
+
+/// Whether a text has a part, which is in small letters; nearly all names are ASCII.
+fn contains(text: &str, part: &str) -> bool {
+    match text.is_ascii() && part.is_ascii() {
+        true => {
+            let (text, part) = (text.as_bytes(), part.as_bytes());
+            text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+        }
+        false => text.to_lowercase().contains(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        assert!(
+            contains("Web-01.example", "web-01") && contains("ÄRGER", "ärger") && !contains("web", "webx")
+        );
+    }
+}

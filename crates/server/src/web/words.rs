@@ -1,0 +1,89 @@
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+use jiff::Timestamp;
+
+/// A moment: UTC for everyone, and in the reader's zone where there is a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment(pub(super) Timestamp);
+
+impl HtmlSafe for Moment {}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = self.0.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let utc = utc(self.0);
+        write!(f, r#"<time datetime="{machine}" title="{utc}">{utc}</time>"#)
+    }
+}
+
+/// A sentence with moments in it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prose(String);
+
+impl HtmlSafe for Prose {}
+
+impl fmt::Display for Prose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Prose {
+    pub(super) fn text(mut self, text: &str) -> Self {
+        for letter in text.chars() {
+            match letter {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                other => self.0.push(other),
+            }
+        }
+        self
+    }
+
+    pub(super) fn time(mut self, at: Timestamp) -> Self {
+        self.0.push_str(&Moment(at).to_string());
+        self
+    }
+}
+
+/// A moment in UTC, to the second.
+pub(super) fn utc(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// A moment as seen from `now`: `in 3 hours`, `1 second ago`.
+pub(super) fn in_words(at: Timestamp, now: Timestamp) -> String {
+    let seconds = at.duration_since(now).as_secs();
+    let steps = [(365 * 86_400, "year"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let length = seconds.unsigned_abs();
+    let Some((unit, name)) = steps.into_iter().find(|(unit, _)| length >= *unit) else { return "now".into() };
+    let span = counted((length + unit / 2) / unit, name);
+    if seconds > 0 { format!("in {span}") } else { format!("{span} ago") }
+}
+
+/// `1 host`, `2 hosts`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A moment of the wire.
+pub(super) fn moment(at: Option<prost_types::Timestamp>) -> Option<Timestamp> {
+    at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_said_becomes_markup() {
+        let said = Prose::default().text(r#"<script>alert("1")</script> & 'x'"#).to_string();
+        assert_eq!(said, "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &#39;x&#39;");
+        let at = Moment("2026-01-02T03:04:05.6Z".parse().unwrap()).to_string();
+        assert!(at.starts_with(r#"<time datetime="2026-01-02T03:04:05Z" title="2026-01-02 03:04:05 UTC">"#));
+    }
+}
