@@ -62,6 +62,7 @@ bench: bench-deps
 	cargo bench -p refit-migrations --bench latency
 	cargo bench -p refit --bench fleet
 	cargo bench -p refit --bench find
+	cargo bench -p refit --bench dashboard
 	cargo bench -p refit-rollout --bench event_cost
 	cargo bench -p refit-rollout --bench simulate
 	cargo bench -p refit-update --bench download

@@ -26,3 +26,5 @@ mod serving;
 mod settings;
 #[path = "cli/versions.rs"]
 mod versions;
+#[path = "cli/web.rs"]
+mod web;
