@@ -18,6 +18,8 @@ use super::words::{Moment, in_words};
 const PAGE: usize = 50;
 /// Labels that a row has room for.
 const MOST_LABELS: usize = 6;
+/// A picture of less time would show nothing but edges.
+const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
 /// How far back the picture can go.
 const SPANS: [(&str, &str, i64); 3] = [("1h", "hour", 1), ("1d", "day", 24), ("7d", "week", 7 * 24)];
 
@@ -144,7 +146,11 @@ impl Web {
         let asked = SPANS.iter().find(|(value, _, _)| *value == span);
         let (value, name, hours) = asked.copied().unwrap_or(SPANS[usize::from(!is_young)]);
         let from = now.checked_sub(SignedDuration::from_hours(hours)).unwrap_or(Timestamp::UNIX_EPOCH);
-        (Chart::of(&self.samples.since(from), from, now), (value, name))
+        // A young cluster has no past to show: its picture begins where something was seen.
+        let seen = self.samples.begin().map_or(now, |begin| begin.max(from));
+        let least = now.checked_sub(SHORTEST).unwrap_or(now);
+        let from = seen.min(least);
+        (Chart::of(&self.samples.since(from, now), from, now), (value, name))
     }
 
     fn versions(&self) -> Vec<Bar> {

@@ -58,7 +58,10 @@ impl Graph {
                     name: card.name.clone(),
                     shown: shortened(&card.name),
                     state: card.state.clone(),
-                    counts: format!("{} of {}", card.upgraded, card.members),
+                    counts: match card.members {
+                        0 => "no members yet".into(),
+                        members => format!("{} of {members}", card.upgraded),
+                    },
                     x,
                     y,
                     bar: bar.map(|part| (part.class, scaled(part.x), scaled(part.width).max(1))).collect(),

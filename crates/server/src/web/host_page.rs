@@ -172,11 +172,10 @@ impl Web {
         let (events, _) = self.history.page(&since, None, usize::MAX);
         let concern =
             events.iter().filter(|event| event.subject == own || Some(&event.subject) == of_group.as_ref());
-        entries.extend(
-            concern
-                .take(MOST_EVENTS)
-                .map(|event| Entry { who: event.actor.clone(), ..entry(event.at, event.message.clone()) }),
-        );
+        entries.extend(concern.take(MOST_EVENTS).map(|event| Entry {
+            who: super::rollout_page::shortened(&event.actor),
+            ..entry(event.at, event.message.clone())
+        }));
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
         entries
     }

@@ -70,6 +70,8 @@ pub(super) struct Past {
     pub(super) at: Moment,
     pub(super) kind: String,
     pub(super) who: String,
+    /// The same in full.
+    pub(super) whole: String,
     pub(super) what: String,
     pub(super) message: String,
     pub(super) differences: Vec<(String, String, String)>,
@@ -83,13 +85,22 @@ impl Past {
             id: event.id.clone(),
             at: Moment(event.at),
             kind: event.event_type.clone(),
-            who: event.actor.clone(),
+            who: shortened(&event.actor),
+            whole: event.actor.clone(),
             what: event.subject.clone(),
             message: event.message.clone(),
             differences: differences
                 .map(|one| (one.path.clone(), shown(&one.before), shown(&one.after)))
                 .collect(),
         }
+    }
+}
+
+/// Servers go by UUIDs, of which the beginning tells them apart.
+pub(super) fn shortened(actor: &str) -> String {
+    match actor.strip_prefix("server ").and_then(|id| id.get(..8)) {
+        Some(id) => format!("server {id}…"),
+        None => actor.to_owned(),
     }
 }
 

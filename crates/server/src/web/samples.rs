@@ -75,13 +75,13 @@ impl Samples {
     }
 
     /// What is known since then, and what is so now, in the order of time.
-    pub(super) fn since(&self, then: Timestamp) -> Vec<Sample> {
+    pub(super) fn since(&self, then: Timestamp, now: Timestamp) -> Vec<Sample> {
         let kept = self.lock();
         // The last one before is what the time begins with.
         let from = kept.partition_point(|sample| sample.at < then).saturating_sub(1);
         let mut samples = kept.get(from..).unwrap_or_default().to_vec();
         drop(kept);
-        samples.push(self.count());
+        samples.push(Sample { at: now, ..self.count() });
         samples
     }
 

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::words::utc;
 use crate::events::{Event, Events};
 
 /// Time enough to paste an address into a browser.
@@ -32,7 +33,7 @@ pub(crate) enum SignInError {
     #[error("this address was used already, or is not one that this cluster gave")]
     Unknown,
     /// A code that nobody used in time.
-    #[error("this address could be used until {0}, which is over")]
+    #[error("this address could be used until {}, which is over", utc(*.0))]
     Expired(Timestamp),
     /// Too many people at once.
     #[error("{MOST} sessions are open already; sign out of one, or wait until some end")]
@@ -132,7 +133,7 @@ impl Sessions {
         self.make_room(open.iter().map(|(item, session)| (item, session.user.as_str())), &code.user).await?;
         let session =
             Session { user: code.user, roles: code.roles, began: now, expires: code.session_expires };
-        let message = format!("signed in to the dashboard, until {}", session.expires);
+        let message = format!("signed in to the dashboard, until {}", utc(session.expires));
         let event = Event::new("session.began", &session.user, format!("user/{}", session.user), message);
         let (told, event) = events.entry(event)?;
         let secret = secret();

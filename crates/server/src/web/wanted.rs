@@ -93,10 +93,13 @@ impl Wanted {
     }
 
     fn is_named(&self, instance: &Instance) -> bool {
-        self.search.is_empty() || contains(&instance.hostname, &self.search) || {
-            let mut text = uuid::Uuid::encode_buffer();
-            instance.host_id.uuid().hyphenated().encode_lower(&mut text).contains(&self.search)
-        }
+        let is_hex = |letter: char| letter.is_ascii_hexdigit() || letter == '-';
+        self.search.is_empty()
+            || contains(&instance.hostname, &self.search)
+            || self.search.chars().all(is_hex) && {
+                let mut text = uuid::Uuid::encode_buffer();
+                instance.host_id.uuid().hyphenated().encode_lower(&mut text).contains(&self.search)
+            }
     }
 
     /// Whether the expression holds of the agent's labels, or of the host's.
@@ -118,7 +121,11 @@ fn contains(text: &str, part: &str) -> bool {
     match text.is_ascii() && part.is_ascii() {
         true => {
             let (text, part) = (text.as_bytes(), part.as_bytes());
-            text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+            let Some(first) = part.first() else { return true };
+            let begins = memchr::memchr2_iter(*first, first.to_ascii_uppercase(), text);
+            begins
+                .filter_map(|at| text.get(at..at + part.len()))
+                .any(|found| found.eq_ignore_ascii_case(part))
         }
         false => text.to_lowercase().contains(part),
     }
