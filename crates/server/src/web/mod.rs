@@ -118,6 +118,7 @@ impl Web {
 
     /// Answers a request, whoever makes it.
     pub(crate) async fn answer(self: &Arc<Self>, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
+        let is_head = request.method() == Method::HEAD;
         let answered = match Visit::begin(self, peer, request).await {
             Ok(visit) => match self.route(&visit).await {
                 Ok(response) => response,
@@ -125,6 +126,7 @@ impl Web {
             },
             Err(refusal) => refusal.bare(),
         };
+        let answered = if is_head { answered.map(|_| Body::empty()) } else { answered };
         with_headers(answered)
     }
 

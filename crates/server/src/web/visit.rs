@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, header};
@@ -19,6 +20,7 @@ pub(super) const COOKIE: &str = "__Host-refit";
 const FRAGMENT: &str = "x-refit-fragment";
 /// Forms here are short.
 const MAX_FORM_BYTES: usize = 16 * 1024;
+const FORM_WITHIN: Duration = Duration::from_secs(10);
 const MAX_QUERY_BYTES: usize = 4 * 1024;
 
 /// One request, and who makes it.
@@ -77,10 +79,10 @@ impl Visit {
         let mut form = Fields::default();
         if head.method == Method::POST {
             require_same_origin(&head.headers, head.uri.authority().map(|host| host.as_str()))?;
-            let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES).await;
-            form = Fields::parse(
-                &bytes.map_err(|_| Refusal::Bad("The form is longer than is allowed.".into()))?,
-            );
+            let bytes = tokio::time::timeout(FORM_WITHIN, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
+            let bytes = bytes.map_err(|_| Refusal::Bad("The form did not come in time.".into()))?;
+            let bytes = bytes.map_err(|_| Refusal::Bad("The form is longer than is allowed.".into()))?;
+            form = Fields::parse(&bytes);
         } else if head.method != Method::GET && head.method != Method::HEAD {
             return Err(Refusal::Method);
         }

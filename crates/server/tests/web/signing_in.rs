@@ -84,6 +84,11 @@ async fn nobody_is_let_in_without_a_good_session_and_every_answer_is_strict() {
     }
     assert_eq!(browser.get("/web/").await.header("cache-control"), Some("no-store"));
     assert_eq!(browser.get("/webapi/find").await.status, 200, "a neighbour is not taken for a page");
+    let head = browser.ask("HEAD", "/web/", &[], "").await;
+    assert_eq!((head.status, head.body.as_str()), (401, ""));
+    let long = browser.post("/web/logout", &[("token", &"x".repeat(20_000))]).await;
+    assert_eq!(long.status, 400, "{}", long.body);
+    browser = Browser::open(server).await;
     for method in ["PUT", "DELETE", "OPTIONS"] {
         assert_eq!(browser.ask(method, "/web/", &[], "").await.status, 405, "{method}");
     }
