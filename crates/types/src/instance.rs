@@ -32,6 +32,23 @@ pub struct Instance {
     /// How far it is in the rollout of a version, once a group has marked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Box<Upgrade>>,
+    /// Its last updates, the newest last: few, because every host has them in memory.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub past: Box<[PastUpdate]>,
+}
+
+/// An update of a host that is over, as it told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastUpdate {
+    /// When it was over.
+    pub at: Timestamp,
+    /// What ran before.
+    pub from: Version,
+    /// What was to run.
+    pub to: Version,
+    /// The step that failed, and why; nothing if it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Box<str>>,
 }
 
 /// What an agent says of itself and its host.
@@ -91,6 +108,7 @@ impl Instance {
             identity_expires: None,
             duplicate_at: None,
             upgrade: None,
+            past: Box::default(),
         }
     }
 

@@ -18,7 +18,7 @@ pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
 pub use fault::{Fault, Faults};
 pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
-pub use instance::{Instance, Report, RotationMark, Session};
+pub use instance::{Instance, PastUpdate, Report, RotationMark, Session};
 pub use labels::{BadLabel, Labels};
 pub use resource::{Document, Kind, Metadata, Resource};
 pub use rollout::{

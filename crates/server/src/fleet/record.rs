@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Instance, Report};
+use refit_types::{Instance, PastUpdate, Report};
 use uuid::Uuid;
 
 /// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
@@ -12,6 +12,9 @@ pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(15 * 60);
 const DUPLICATE_FOR: Duration = Duration::from_secs(10 * 60);
 /// How exact the time of that report is.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(60);
+/// How many of a host's last updates are kept, and how much of why one failed.
+const MOST_PAST: usize = 8;
+const LONGEST_FAILURE: usize = 200;
 /// A host that was away for so long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(30 * 86_400);
 
@@ -52,8 +55,33 @@ pub(crate) fn after_heartbeat(
         server: Some(server.into()),
         duplicate_at,
         identity_expires,
+        past: past_after(known, &heartbeat.report, now),
         ..known.clone()
     })
+}
+
+/// The last updates, with the one that this report tells of.
+fn past_after(known: &Instance, report: &Report, now: Timestamp) -> Box<[PastUpdate]> {
+    let Some(before) = &known.report else { return known.past.clone() };
+    let failure = |report: &Report| report.updater.as_ref().and_then(|updater| updater.last_failure.clone());
+    let told = if before.version != report.version {
+        let (from, to) = (before.version.clone(), report.version.clone());
+        Some(PastUpdate { at: now, from, to, failure: None })
+    } else {
+        failure(report).filter(|new| failure(before).as_ref() != Some(new)).map(|failed| {
+            let why = format!("{}: {}", failed.step, failed.reason);
+            let why: String = why.chars().take(LONGEST_FAILURE).collect();
+            let (from, to) = (report.version.clone(), failed.version);
+            PastUpdate { at: failed.at, from, to, failure: Some(why.into()) }
+        })
+    };
+    match told {
+        None => known.past.clone(),
+        Some(told) => {
+            let kept = known.past.len().saturating_sub(MOST_PAST - 1);
+            known.past[kept..].iter().cloned().chain([told]).collect()
+        }
+    }
 }
 
 /// Whether a process that started later has reported as this host: then two of them run.
@@ -90,7 +118,9 @@ fn passed(since: Timestamp, length: Duration, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use refit_types::{AgentRole, Edition, RotationMark, Session, UpgraderKind};
+    use refit_types::{
+        AgentRole, Edition, RotationMark, Session, UpdateFailure, UpdaterStatus, UpgraderKind,
+    };
 
     use super::*;
 
@@ -134,6 +164,36 @@ mod tests {
         assert!(after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s2", at(40)).is_some(), "another server");
         let later = after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s1", at(1000)).unwrap();
         assert_eq!(later, Instance { last_seen: at(1000), ..first });
+    }
+
+    #[test]
+    fn the_last_updates_are_kept_with_those_that_failed() {
+        let mut host = after_heartbeat(&host(), &beat("a", 0, "1.0.0"), "s1", at(10)).unwrap();
+        assert!(host.past.is_empty(), "the first report tells of no update");
+        let mut failing = beat("a", 0, "1.0.0");
+        let failure = UpdateFailure {
+            attempt: 1,
+            version: "1.0.1".parse().unwrap(),
+            step: "health".into(),
+            reason: "x".repeat(1000),
+            at: at(15),
+        };
+        failing.report.updater =
+            Some(Box::new(UpdaterStatus { last_failure: Some(failure), ..UpdaterStatus::default() }));
+        host = after_heartbeat(&host, &failing, "s1", at(20)).unwrap();
+        assert_eq!((host.past.len(), host.past[0].at), (1, at(15)));
+        let why = host.past[0].failure.as_deref().unwrap();
+        assert!(why.starts_with("health: xxx") && why.len() == LONGEST_FAILURE, "{why}");
+        host = after_heartbeat(&host, &failing, "s2", at(25)).unwrap();
+        assert_eq!(host.past.len(), 1, "told once");
+        for patch in 1..=12 {
+            let beat = beat("a", 0, &format!("1.0.{patch}"));
+            host = after_heartbeat(&host, &beat, "s1", at(30 + patch)).unwrap();
+        }
+        assert_eq!(host.past.len(), MOST_PAST);
+        let last = host.past.last().unwrap();
+        let told = (last.from.to_string(), last.to.to_string(), last.at, last.failure.as_deref());
+        assert_eq!(told, ("1.0.11".into(), "1.0.12".into(), at(42), None));
     }
 
     #[test]

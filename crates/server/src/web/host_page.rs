@@ -149,23 +149,13 @@ impl Web {
                 Outcome::TimedOut { at } => entry(*at, "timed out"),
             }));
         }
-        let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
-        if let Some(updater) = updater {
-            let shown = |version: &Option<refit_types::Version>| {
-                version.as_ref().map_or_else(|| "nothing".into(), |version| format!("v{version}"))
-            };
-            let (from, to) =
-                (shown(&updater.agent_version_previous), shown(&updater.agent_version_installed));
-            let ended = |at| entry(at, format!("its updater ended an update from {from} to {to}"));
-            entries.extend(updater.agent_update_time_last.map(ended));
-            entries.extend(updater.last_failure.as_ref().map(|failure| {
-                let (version, step) = (&failure.version, &failure.step);
-                entry(
-                    failure.at,
-                    format!("its updater undid an update to v{version} at {step}: {}", failure.reason),
-                )
-            }));
-        }
+        entries.extend(instance.past.iter().map(|update| {
+            let (from, to) = (&update.from, &update.to);
+            match &update.failure {
+                None => entry(update.at, format!("went from v{from} to v{to}")),
+                Some(why) => entry(update.at, format!("tried v{to} and went back to v{from}, at {why}")),
+            }
+        }));
         let (own, of_group) =
             (format!("node/{}", instance.host_id), group.map(|name| format!("group/{name}")));
         let since = Filter { since: Some(instance.first_seen), ..Filter::default() };
