@@ -31,8 +31,18 @@ pub(super) struct Household {
 #[derive(Debug)]
 struct Member {
     name: String,
+    lasts: Lasts,
     child: Child,
     log: PathBuf,
+}
+
+/// How long something that was started goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasts {
+    /// Until it has done its one thing.
+    UntilDone,
+    /// Until it is told to end.
+    UntilTold,
 }
 
 /// One that was started.
@@ -51,6 +61,7 @@ impl Household {
     pub(super) fn start(
         &mut self,
         name: &str,
+        lasts: Lasts,
         called: &str,
         arguments: &[&OsStr],
         log: &Path,
@@ -77,7 +88,7 @@ impl Household {
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = command.spawn().map_err(failed)?;
         let started = Started(child.id());
-        self.members.push(Member { name: name.to_owned(), child, log: log.to_owned() });
+        self.members.push(Member { name: name.to_owned(), lasts, child, log: log.to_owned() });
         Ok(started)
     }
 
@@ -93,9 +104,9 @@ impl Household {
         Ok(Some(if status.success() { Ok(()) } else { Err(member.failure(status)) }))
     }
 
-    /// Refuses if one of those that go on for ever does not.
+    /// Refuses if one of those has ended that nobody told to.
     pub(super) fn all_live(&mut self) -> Result<(), Failure> {
-        for member in &mut self.members {
+        for member in self.members.iter_mut().filter(|member| member.lasts == Lasts::UntilTold) {
             if let Some(status) = member.child.try_wait().map_err(Failure::failed)? {
                 return Err(member.failure(status));
             }

@@ -37,7 +37,7 @@ pub(super) struct Seen {
     /// What its disk points to.
     pub(super) active: Option<Version>,
     pub(super) is_switching: bool,
-    /// Whether it has switched already in what its updater does now.
+    /// Whether it has switched already in its present attempt.
     pub(super) has_tried: bool,
 }
 
@@ -76,7 +76,7 @@ impl Seen {
             () if runs && self.is_switching => Doing::Proves,
             () if runs => Doing::Upgraded,
             () if is(&self.active) && self.is_switching => Doing::Tries,
-            () if self.has_tried && self.is_switching => Doing::GoesBack,
+            () if self.has_tried && !failed => Doing::GoesBack,
             () if self.outcome == "in_flight" && !failed => Doing::Fetches,
             () if failed && self.is_connected => Doing::WentBack,
             () if failed || self.is_failed() => Doing::Failed,
@@ -156,7 +156,8 @@ impl Picture {
         for host in &mut self.hosts {
             let old = before.hosts.iter().find(|old| old.name == host.name);
             let tries = host.doing(&self.version) == Doing::Tries;
-            host.has_tried = host.is_switching && (tries || old.is_some_and(|old| old.has_tried));
+            let had_tried = old.is_some_and(|old| old.has_tried) && host.outcome == "in_flight";
+            host.has_tried = tries || had_tried;
         }
         self
     }
@@ -201,5 +202,93 @@ impl Group {
             (_, false) if has_new_reason => format!("{name}: {waiting}"),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Seen {
+        Seen {
+            name: "staging1".into(),
+            group: "staging",
+            version: "1.0.0".parse().ok(),
+            is_connected: true,
+            outcome: "in_flight".into(),
+            failure: None,
+            active: "1.0.0".parse().ok(),
+            is_switching: false,
+            has_tried: false,
+        }
+    }
+
+    fn picture(host: Seen) -> Picture {
+        let group = Group {
+            name: "staging".into(),
+            state: "active".into(),
+            hosts: 1,
+            upgraded: 0,
+            in_flight: 1,
+            failed: 0,
+            limit: 1,
+            waiting: String::new(),
+        };
+        Picture { version: "1.1.0".into(), groups: vec![group], hosts: vec![host] }
+    }
+
+    /// What is told of a host that goes through these.
+    fn told(hosts: Vec<Seen>) -> Vec<String> {
+        let mut before = picture(Seen { outcome: String::new(), ..host() });
+        let mut lines = Vec::new();
+        for host in hosts {
+            let now = picture(host).remembering(&before);
+            lines.extend(now.changes_since(&before));
+            before = now;
+        }
+        lines
+    }
+
+    #[test]
+    fn an_upgrade_is_told_step_by_step() {
+        let (old, new) = (host(), "1.1.0".parse::<Version>().ok());
+        let tries = Seen { active: new.clone(), is_switching: true, is_connected: false, ..old.clone() };
+        let proves =
+            Seen { version: new.clone(), is_connected: true, outcome: "upgraded".into(), ..tries.clone() };
+        let done = Seen { is_switching: false, ..proves.clone() };
+        assert_eq!(
+            told(vec![old, tries, proves, done]),
+            [
+                "staging1: fetches 1.1.0",
+                "staging1: tries 1.1.0: up to 60 s to be healthy",
+                "staging1: 1.0.0 -> 1.1.0",
+                "staging1: runs 1.1.0, and proves it for 5 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_host_that_goes_back_fetches_nothing() {
+        let tries = Seen { active: "1.1.0".parse().ok(), is_switching: true, is_connected: false, ..host() };
+        let back = Seen { active: "1.0.0".parse().ok(), ..tries.clone() };
+        let proves_old = Seen { is_switching: false, is_connected: true, ..back.clone() };
+        let failure = UpdateFailure {
+            attempt: 1,
+            version: "1.1.0".parse().unwrap(),
+            step: "health".into(),
+            reason: "no agent answers".into(),
+            at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let told_of = Seen { failure: Some(failure), outcome: "failed".into(), ..proves_old.clone() };
+        let again = Seen { failure: None, ..host() };
+        assert_eq!(
+            told(vec![tries, back, proves_old, told_of, again]),
+            [
+                "staging1: tries 1.1.0: up to 60 s to be healthy",
+                "staging1: goes back: 1.1.0 is not healthy",
+                "staging1: runs 1.0.0 again: 1.1.0 failed at health: no agent answers",
+                "staging1: fetches 1.1.0",
+            ]
+        );
     }
 }

@@ -9,7 +9,7 @@ use refit_types::{DataDir, Version};
 use super::End;
 use super::cluster::Cluster;
 use super::fleet::{self, BROKEN, GROUPS, Host};
-use super::household::Household;
+use super::household::{Household, Lasts, Started};
 use super::packing::{BROKEN_MIRROR, Packing, break_mirror};
 use super::picture::Picture;
 use super::show::Show;
@@ -164,7 +164,13 @@ impl Stage {
         let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
         let arguments: Vec<&OsStr> =
             fixed.iter().map(OsStr::new).chain([self.data.root().as_os_str()]).collect();
-        household.start("the control plane", "refit", &arguments, &self.place.join("server.log"))?;
+        household.start(
+            "the control plane",
+            Lasts::UntilTold,
+            "refit",
+            &arguments,
+            &self.place.join("server.log"),
+        )?;
         let cluster = Cluster::reach(self.data.root(), household).await?;
         show.step(&format!("a control plane listens at {}", cluster.address))?;
         Ok(cluster)
@@ -193,7 +199,7 @@ impl Stage {
                     let mirror = format!("https://{proxy}/v1/artifacts/{BROKEN_MIRROR}");
                     arguments.extend(["--base-url".into(), mirror.into()]);
                 }
-                installing.push((host, start_update(household, host, &arguments)?));
+                installing.push((host, start_update(household, host, Lasts::UntilDone, &arguments)?));
             }
             let mut still = Vec::new();
             for (host, started) in installing {
@@ -205,7 +211,7 @@ impl Stage {
                         let root = host.root.clone().into();
                         let arguments =
                             ["--root".into(), root, "supervise".into(), "--every".into(), "1m".into()];
-                        start_update(household, host, &arguments)?;
+                        start_update(household, host, Lasts::UntilTold, &arguments)?;
                     }
                 }
             }
@@ -284,8 +290,9 @@ impl Stage {
 fn start_update(
     household: &mut Household,
     host: &Host,
+    lasts: Lasts,
     arguments: &[OsString],
-) -> Result<super::household::Started, Failure> {
+) -> Result<Started, Failure> {
     let arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();
-    household.start(&format!("refit-update of {}", host.name), "refit-update", &arguments, &host.log)
+    household.start(&format!("refit-update of {}", host.name), lasts, "refit-update", &arguments, &host.log)
 }
