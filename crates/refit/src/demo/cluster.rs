@@ -1,6 +1,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use refit_proto::auth::v1::CreateWebLoginRequest;
+use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::nodes::v1::{CreateTokenRequest, CreateTokenResponse, ListNodesRequest};
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
@@ -22,6 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// For all hosts, however many.
 const TOKEN_LASTS: Duration = Duration::from_secs(3600);
+const DASHBOARD_LASTS: Duration = Duration::from_secs(8 * 3600);
 /// More than there are hosts.
 const PAGE: i32 = 1000;
 
@@ -50,6 +53,13 @@ impl Cluster {
     pub(super) async fn token(&self) -> Result<CreateTokenResponse, Failure> {
         let request = CreateTokenRequest { roles: vec!["node".into()], ttl: TOKEN_LASTS.try_into().ok() };
         Ok(NodeServiceClient::new(self.channel.clone()).create_token(request).await?.into_inner())
+    }
+
+    /// The address of the dashboard, which signs whoever opens it in, once.
+    pub(super) async fn dashboard(&self) -> Result<String, Failure> {
+        let request = CreateWebLoginRequest { ttl: DASHBOARD_LASTS.try_into().ok() };
+        let made = AuthServiceClient::new(self.channel.clone()).create_web_login(request).await?.into_inner();
+        Ok(format!("https://{}/web/login/{}", self.address, made.code))
     }
 
     /// Stores a resource.

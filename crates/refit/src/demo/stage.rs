@@ -89,7 +89,7 @@ impl Stage {
         cluster.store(fleet::groups()).await?;
         cluster.choose(&self.old).await?;
         let joining = cluster.token().await?;
-        show.text(&self.invitation(&cluster))?;
+        show.text(&self.invitation(&cluster.dashboard().await?))?;
         for host in &self.hosts {
             host.prepare(&cluster.address, &joining.token, &joining.ca_pin)?;
         }
@@ -133,11 +133,13 @@ impl Stage {
         text + "\n"
     }
 
-    fn invitation(&self, cluster: &Cluster) -> String {
-        let ctl = &self.refitctl;
+    fn invitation(&self, dashboard: &str) -> String {
+        let tries = ["autoupdate status", "nodes ls", "events ls", "web login"];
+        let tries = tries.map(|command| format!("{} {command}", self.refitctl));
         format!(
-            "\n  Dashboard  https://{}/web\n  Try        {ctl} autoupdate status\n             {ctl} nodes ls\n             {ctl} events ls\n",
-            cluster.address
+            "\n  Dashboard  {dashboard}\n             (signs you in once, within five minutes; \"web login\" below makes another)\n  \
+             Try        {}\n",
+            tries.join("\n             ")
         )
     }
 

@@ -248,7 +248,8 @@ impl Engine {
         }
         let is_open = record.window.is_some_and(|window| window.contains(now));
         if !is_open && record.run.is_none_or(|run| !run.contains(now)) {
-            let opens = index.clock.next_opening(now)?;
+            // One that has begun is about to be taken up.
+            let opens = index.clock.next_opening(now).filter(|_| !index.clock.is_open(now))?;
             return (opens > now).then_some(Waiting::Window { opens });
         }
         if limits.max_in_flight.get() == 0 {
