@@ -96,6 +96,11 @@ impl Layout {
         self.units.join(self.unit_name(unit))
     }
 
+    /// The link that would keep the service from being started by anybody.
+    pub fn mask(&self) -> PathBuf {
+        self.outside(Path::new("/etc/systemd/system")).join(&self.unit)
+    }
+
     /// Where the database is kept that was there before anything was installed.
     pub fn backup_before(&self) -> PathBuf {
         self.versions().join("before")
@@ -184,6 +189,11 @@ impl Layout {
     /// The link of a binary.
     pub fn bin_link(&self, binary: &str) -> PathBuf {
         self.outside(&self.bin).join(binary)
+    }
+
+    /// The directory of these links, where it is nobody else's.
+    pub fn own_bin(&self) -> Option<PathBuf> {
+        self.is_suffixed().then(|| self.outside(&self.bin))
     }
 
     /// What that link says.

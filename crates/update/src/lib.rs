@@ -21,6 +21,7 @@ mod report;
 mod service;
 mod supervisor;
 mod switch;
+mod takeover;
 mod units;
 mod updater;
 

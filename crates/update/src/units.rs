@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use refit_types::Version;
 
 use crate::backup::remove_if_there;
-use crate::disk::{Disk, create_dirs_durably, parent, write_durably};
+use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_empty, write_durably};
 use crate::layout::Layout;
 use crate::links::{Wanted, put_aside, take_back};
 use crate::profile::Profile;
@@ -122,6 +122,12 @@ pub(crate) fn place_wants(disk: &dyn Disk, layout: &Layout, profile: &Profile) -
     wants(layout, profile).iter().try_for_each(|wanted| wanted.place(disk))
 }
 
+/// Whether nobody is to start the service. A package leaves that behind when it is removed, until it is purged.
+pub(crate) fn is_masked(disk: &dyn Disk, layout: &Layout) -> io::Result<bool> {
+    let mask = layout.mask();
+    Ok(disk.kind(&mask)? == Some(FileKind::Link) && disk.read_link(&mask)? == Path::new("/dev/null"))
+}
+
 /// Removes all units, and what starts them.
 pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     wants(layout, profile).iter().try_for_each(|wanted| wanted.remove(disk))?;
@@ -129,6 +135,7 @@ pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io:
         remove_if_there(disk, &layout.unit_path(unit))?;
         if layout.is_suffixed() {
             remove_if_there(disk, &layout.drop_in(unit))?;
+            remove_if_empty(disk, parent(&layout.drop_in(unit)))?;
         }
     }
     Ok(())

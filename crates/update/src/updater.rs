@@ -7,8 +7,8 @@ use refit_types::{UpdaterStatus, Version};
 
 use crate::backup::remove_if_there;
 use crate::config::{Config, ConfigError};
-use crate::disk::{Disk, create_dirs_durably, write_durably};
-use crate::host::{Answer, HostError, ServiceState};
+use crate::disk::{Disk, create_dirs_durably, parent, remove_if_empty, write_durably};
+use crate::host::{Answer, HostError};
 use crate::report::{Told, last_status, told};
 use crate::switch::{
     Parts, StepFailed, Switched, Way, active_version, database_for, failed, host_failed, is_complete,
@@ -176,7 +176,7 @@ impl Updater<'_> {
         if matches!(outcome, Outcome::Undone { .. } | Outcome::Failed { .. }) {
             return Ok(outcome);
         }
-        self.purge_package()?;
+        self.parts.take_over(self.packages)?;
         links::place(disk, layout, profile).map_err(failed("link"))?;
         if let Some(active) = self.active()? {
             self.parts.place_units(&active, false).map_err(failed("link"))?;
@@ -227,6 +227,10 @@ impl Updater<'_> {
             service.set_enabled(false).map_err(host_failed("uninstall"))?;
         }
         links::remove(disk, layout, profile).map_err(failed("uninstall"))?;
+        if let Some(folder) = layout.own_bin() {
+            remove_if_empty(disk, &folder).map_err(failed("uninstall"))?;
+            remove_if_empty(disk, parent(&folder)).map_err(failed("uninstall"))?;
+        }
         units::remove(disk, layout, profile).map_err(failed("uninstall"))?;
         tracing::info!("Removed the links and units");
         remove_if_there(disk, &layout.active()).map_err(failed("uninstall"))?;
@@ -322,32 +326,6 @@ impl Updater<'_> {
                 failure.step, failure.reason
             )
         })
-    }
-
-    /// The package manager may have stopped and disabled the service on the way, as it has the same name.
-    fn purge_package(&self) -> Result<(), UpdateError> {
-        let Parts { layout, profile, service, disk, .. } = self.parts;
-        let Some(package) = profile.package.as_ref().filter(|_| !layout.is_suffixed()) else { return Ok(()) };
-        if !self.packages.is_installed(package).map_err(host_failed("package"))? {
-            return Ok(());
-        }
-        let was_enabled = service.is_enabled().map_err(host_failed("package"))?;
-        let state = service.state().map_err(host_failed("package"))?;
-        self.packages.purge(package).map_err(host_failed("package"))?;
-        tracing::info!("Purged the package {package}; its configuration and data stay");
-        links::place(disk, layout, profile).map_err(failed("link"))?;
-        if let Some(active) = self.active()? {
-            self.parts.place_units(&active, false).map_err(failed("link"))?;
-        }
-        service.refresh().map_err(host_failed("package"))?;
-        if was_enabled {
-            service.set_enabled(true).map_err(host_failed("package"))?;
-        }
-        let stopped = service.state().map_err(host_failed("package"))? == ServiceState::Stopped;
-        if state != ServiceState::Stopped && stopped {
-            service.start().map_err(host_failed("package"))?;
-        }
-        Ok(())
     }
 
     /// Puts right what a run that was cut off after its switch has left: the copy of the pointer.

@@ -7,8 +7,8 @@ use refit_pki::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
     Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, Supervised, SystemPackages, Systemd,
-    UpdateError, Updater, active_version, last_status, trusted_authorities,
+    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, ServiceState, Supervised,
+    SystemPackages, Systemd, UpdateError, Updater, active_version, last_status, trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -112,6 +112,19 @@ impl Host {
     /// Whether a switch is under way, or was cut off.
     pub(super) fn is_switching(&self) -> bool {
         self.layout.journal().exists()
+    }
+
+    /// What is under way, or was cut off.
+    pub(super) fn journal(&self) -> Option<Journal> {
+        Journal::load(&RealDisk, &self.layout).ok().flatten()
+    }
+
+    /// Has the agent run, unless it does.
+    pub(super) fn start_agent(&self) -> Result<(), Failure> {
+        match self.service.state().map_err(Failure::failed)? {
+            ServiceState::Stopped => self.service.start().map_err(Failure::failed),
+            ServiceState::Running | ServiceState::Failing => Ok(()),
+        }
     }
 
     /// What is active, as it is written.

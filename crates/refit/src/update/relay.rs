@@ -48,9 +48,7 @@ pub(super) fn hand_on(host: &Host, invocation: &Invocation) -> Result<Option<u8>
             }
             Ended::Crashed(how) if host.is_switching() || host.pointer() != before => {
                 tracing::error!("{} {how} in the middle of a switch", other.what);
-                let recovered =
-                    run(other_than(&others, other), &[host.same_agent(), &["recover".into()]].concat());
-                tracing::info!("The way back: {recovered:?}");
+                go_back(host, others.iter().find(|one| one.path != other.path))?;
                 return Err(Failure::failed(format!(
                     "{} {how} in the middle of a switch; what it began was undone or is undone by the next command",
                     other.what
@@ -82,8 +80,16 @@ fn others(host: &Host) -> (Vec<Other>, bool) {
     }
 }
 
-fn other_than<'a>(others: &'a [Other], crashed: &'a Other) -> &'a Other {
-    others.iter().find(|other| other.path != crashed.path).unwrap_or(crashed)
+/// By one that has not crashed: the version before, or else this one. `recover` is for before a start, and starts nothing.
+fn go_back(host: &Host, other: Option<&Other>) -> Result<(), Failure> {
+    let Some(other) = other else {
+        let Some(_lock) = host.lock()? else { return Ok(()) };
+        return host.settle();
+    };
+    let is_to_run = host.journal().is_some_and(|journal| journal.runs);
+    let recovered = run(other, &[host.same_agent(), &["recover".into()]].concat());
+    tracing::info!("The way back: {recovered:?}");
+    if is_to_run && !host.is_switching() { host.start_agent() } else { Ok(()) }
 }
 
 fn run(other: &Other, arguments: &[std::ffi::OsString]) -> Ended {

@@ -82,6 +82,14 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
+/// Removes a directory in which nothing is left.
+pub(crate) fn remove_if_empty(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.kind(path)? {
+        Some(FileKind::Directory) if disk.list(path)?.is_empty() => disk.remove_dir_all(path),
+        _ => Ok(()),
+    }
+}
+
 /// Makes a directory, and what is missing above it, so that they survive a power cut.
 pub fn create_dirs_durably(disk: &dyn Disk, path: &Path, mode: u32) -> io::Result<()> {
     if disk.kind(path)?.is_some() {

@@ -81,7 +81,7 @@ impl HostAgent {
     fn note_unknown(&self, reason: Option<String>) {
         let mut last = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = reason.as_ref().filter(|reason| Some(*reason) != last.as_ref()) {
-            tracing::info!("it is not known how the agent is: {reason}");
+            tracing::debug!("it is not known how the agent is: {reason}");
         }
         *last = reason;
     }

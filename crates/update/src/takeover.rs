@@ -1,0 +1,74 @@
+//! In the place of the system's package of the same agent.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backup::remove_if_there;
+use crate::disk::write_durably;
+use crate::host::ServiceState;
+use crate::links;
+use crate::switch::{Parts, StepFailed, active_version, failed, host_failed};
+use crate::units;
+use crate::updater::Packages;
+
+/// How the service was before the package went, which stops, disables and masks what has the same name. On the disk
+/// until the service is so again: whoever is cut off in between goes on from it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Before {
+    enabled: bool,
+    running: bool,
+    masked: bool,
+}
+
+impl Parts<'_> {
+    /// Purges the package, if there is one, and has the service be as it was before.
+    pub(crate) fn take_over(&self, packages: &dyn Packages) -> Result<(), StepFailed> {
+        let Some(package) = self.profile.package.as_ref().filter(|_| !self.layout.is_suffixed()) else {
+            return Ok(());
+        };
+        let note = self.layout.versions().join("takeover.json");
+        if packages.is_installed(package).map_err(host_failed("package"))? {
+            if self.disk.kind(&note).map_err(failed("package"))?.is_none() {
+                let before = self.service_now()?;
+                let bytes =
+                    serde_json::to_vec(&before).map_err(io::Error::other).map_err(failed("package"))?;
+                write_durably(self.disk, &note, &bytes, 0o600).map_err(failed("package"))?;
+            }
+            packages.purge(package).map_err(host_failed("package"))?;
+            tracing::info!("Purged the package {package}; its configuration and data stay");
+        }
+        let Ok(bytes) = self.disk.read(&note) else { return Ok(()) };
+        let before = serde_json::from_slice(&bytes).map_err(io::Error::other).map_err(failed("package"))?;
+        self.be_as(before)?;
+        remove_if_there(self.disk, &note).map_err(failed("package"))?;
+        self.disk.sync_dir(&self.layout.versions()).map_err(failed("package"))
+    }
+
+    fn service_now(&self) -> Result<Before, StepFailed> {
+        Ok(Before {
+            enabled: self.service.is_enabled().map_err(host_failed("package"))?,
+            running: self.service.state().map_err(host_failed("package"))? != ServiceState::Stopped,
+            masked: units::is_masked(self.disk, self.layout).map_err(failed("package"))?,
+        })
+    }
+
+    fn be_as(&self, before: Before) -> Result<(), StepFailed> {
+        if !before.masked && units::is_masked(self.disk, self.layout).map_err(failed("package"))? {
+            remove_if_there(self.disk, &self.layout.mask()).map_err(failed("package"))?;
+        }
+        links::place(self.disk, self.layout, self.profile).map_err(failed("link"))?;
+        if let Some(active) = active_version(self.disk, self.layout).map_err(failed("link"))? {
+            self.place_units(&active, false).map_err(failed("link"))?;
+        }
+        self.service.refresh().map_err(host_failed("package"))?;
+        if before.enabled {
+            self.service.set_enabled(true).map_err(host_failed("package"))?;
+        }
+        let now = self.service_now()?;
+        match before.running && !now.running {
+            true => self.service.start().map_err(host_failed("package")),
+            false => Ok(()),
+        }
+    }
+}
