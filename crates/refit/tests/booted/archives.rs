@@ -52,6 +52,21 @@ pub fn archives() -> &'static Path {
     made.path()
 }
 
+/// The archive of a version.
+pub fn archive(version: &str) -> PathBuf {
+    let name = format!("refit-oss-v{version}-linux-{}-bin.tar.gz", architecture());
+    archives().join(name)
+}
+
+/// As archives name it.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 fn dist(version: &str, binary: &Path, folder: &Path) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/dist.sh");
     let mut command = Command::new("sh");

@@ -60,9 +60,19 @@ impl Cluster {
 
     /// What the control plane knows of a host.
     pub fn node(&self, hostname: &str) -> Option<Value> {
+        self.nodes(hostname).into_iter().next()
+    }
+
+    /// What it knows of all agents on a host.
+    pub fn nodes(&self, hostname: &str) -> Vec<Value> {
         let listed = ctl(&self.data(), &["nodes", "ls", "--format", "json"]);
-        let nodes: Value = serde_json::from_slice(&listed.stdout).unwrap();
-        nodes.as_array().unwrap().iter().find(|node| node["hostname"] == hostname).cloned()
+        let nodes: Vec<Value> = serde_json::from_slice(&listed.stdout).unwrap();
+        nodes.into_iter().filter(|node| node["hostname"] == hostname).collect()
+    }
+
+    /// What an operator does at the control plane.
+    pub fn ctl(&self, arguments: &[&str]) -> Output {
+        ctl(&self.data(), arguments)
     }
 
     /// Waits until the control plane knows that of a host.

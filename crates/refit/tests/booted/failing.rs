@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use crate::archives::{self, EXITS, HANGS, POSES};
 use crate::cluster::PATIENCE;
 use crate::host::Host;
+use crate::relay::OUTSIDE;
 
 /// Each takes as long as the updater waits for an agent: side by side, because none of them does anything then.
 #[test]
@@ -29,9 +30,14 @@ async fn is_undone(version: &str, reason: &str) {
     host.mark("before");
     let pid = host.shows("MainPID");
 
+    // One of them with two updaters on the host, of which only the active one is to try it.
+    let updater = if version == EXITS { OUTSIDE } else { "/usr/local/bin/refit-update" };
+    if updater == OUTSIDE {
+        host.record_updater("1.2.3");
+    }
     host.cluster.choose(version);
     let undone = std::thread::scope(|scope| {
-        let update = scope.spawn(|| host.update(&["update"]));
+        let update = scope.spawn(|| host.run(&[updater, "update"]));
         let end = Instant::now() + PATIENCE;
         while !(host.has_journal() && host.points_to() == version) {
             assert!(Instant::now() < end && !update.is_finished(), "it is not tried");
@@ -42,6 +48,12 @@ async fn is_undone(version: &str, reason: &str) {
     assert_eq!(undone.code, Some(1), "{undone:?}");
     assert!(undone.stderr.contains(&format!("{version} was tried and undone at health")), "{undone:?}");
     assert!(undone.stderr.contains(reason), "{undone:?}");
+    if updater == OUTSIDE {
+        // The unit asks it too, before each start.
+        let tried = host.recorded().into_iter().filter(|asked| asked != "1.2.3 recover");
+        assert_eq!(tried.collect::<Vec<_>>(), ["1.2.3 update"]);
+        assert!(!undone.stderr.contains("an older one does the job"), "{undone:?}");
+    }
     assert_eq!((host.active(), host.runs()), ("1.2.3".into(), "1.2.3".into()));
     assert_eq!(host.marks(), ["before"], "its database has nothing of the version that does not work");
     assert_ne!(host.shows("MainPID"), pid, "its database was replaced while it did not run");

@@ -6,7 +6,7 @@ use std::process::Output;
 use refit_testbed::{Machine, eventually};
 use serde_json::Value;
 
-use crate::archives::archives;
+use crate::archives::archive;
 use crate::cluster::{Cluster, PATIENCE};
 
 const DATABASE: &str = "/var/lib/refit/proc/sqlite.db";
@@ -15,6 +15,13 @@ const JOURNAL: &str = "/var/lib/refit/versions/journal.json";
 pub struct Host {
     pub machine: Machine,
     pub cluster: Cluster,
+}
+
+/// Says something of a unit otherwise.
+pub fn drop_in(machine: &Machine, unit: &str, text: &str) {
+    let folder = machine.path("/etc/systemd/system").join(format!("{unit}.d"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("test.conf"), text).unwrap();
 }
 
 /// What a command did.
@@ -42,33 +49,44 @@ impl Ran {
 }
 
 impl Host {
-    /// A booted host with nothing on it, and a cluster that wants 1.2.3 on it.
+    /// A booted host with nothing on it, and a cluster that wants 1.2.3 on it. Updates are where a test wants them: the
+    /// timer and the agent's hint have tests of their own.
     pub async fn fresh() -> Self {
         let cluster = Cluster::start().await;
         let mut machine = Machine::new();
-        // Updates are where a test wants them: the timer and the agent's hint have tests of their own.
-        for (unit, text) in [
-            ("refit-update.timer", "[Timer]\nOnCalendar=\nOnCalendar=2199-01-01\nPersistent=no\n"),
-            ("refit-update.path", "[Path]\nPathChanged=\nPathChanged=/run/never\n"),
-        ] {
-            let folder = machine.path("/etc/systemd/system").join(format!("{unit}.d"));
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("quiet.conf"), text).unwrap();
+        for suffix in ["", "-b"] {
+            for (kind, text) in [
+                ("timer", "[Timer]\nOnCalendar=\nOnCalendar=2199-01-01\nPersistent=no\n"),
+                ("path", "[Path]\nPathChanged=\nPathChanged=/run/never\n"),
+            ] {
+                drop_in(&machine, &format!("refit-update{suffix}.{kind}"), text);
+            }
         }
         machine.boot();
         Self { machine, cluster }
     }
 
-    /// Unpacks an archive by hand, as a person does on a new host, and enables the updater in it.
-    pub fn enable(&self) -> Ran {
-        let archive = "refit-oss-v1.2.3-linux-";
-        let found = std::fs::read_dir(archives()).unwrap().map(|entry| entry.unwrap());
-        let found = found.filter(|entry| entry.file_name().to_string_lossy().starts_with(archive));
-        let path = found.map(|entry| entry.path()).find(|path| path.extension().unwrap() == "gz").unwrap();
-        std::fs::copy(path, self.machine.path("/root/refit.tar.gz")).unwrap();
+    /// The same, with nothing changed.
+    pub async fn untouched() -> Self {
+        Self { cluster: Cluster::start().await, machine: Machine::booted() }
+    }
+
+    /// Unpacks an archive by hand, as a person does on a new host.
+    pub fn unpack(&self) {
+        std::fs::copy(archive("1.2.3"), self.machine.path("/root/refit.tar.gz")).unwrap();
         self.run(&["tar", "-xzf", "/root/refit.tar.gz", "-C", "/root"]).good();
+    }
+
+    /// Unpacks an archive by hand and enables the updater in it.
+    pub fn enable(&self) -> Ran {
+        self.unpack();
+        self.enable_by(&["/root/refit/refit-update"])
+    }
+
+    /// Has that updater enabled.
+    pub fn enable_by(&self, updater: &[&str]) -> Ran {
         let (proxy, pin) = (self.cluster.network.endpoint(), &self.cluster.pin);
-        self.run(&["/root/refit/refit-update", "enable", "--proxy", &proxy, "--ca-pin", pin])
+        self.run(&[updater, &["enable", "--proxy", &proxy, "--ca-pin", pin]].concat())
     }
 
     /// A host whose agent is enabled, has joined, and works at 1.2.3.
@@ -81,12 +99,17 @@ impl Host {
 
     /// Configures the agent, starts it, and waits until it has joined.
     pub async fn start_agent(&self) {
+        self.configure("/etc/refit.yaml");
+        self.run(&["systemctl", "enable", "--now", "refit"]).good();
+        self.connects().await;
+    }
+
+    /// Writes down for an agent what it needs to join.
+    pub fn configure(&self, path: &str) {
         let Cluster { network, token, pin, .. } = &self.cluster;
         let proxy = network.endpoint();
         let config = format!("refit:\n  proxy: {proxy}\n  token: {token}\n  ca_pin: {pin}\n");
-        std::fs::write(self.machine.path("/etc/refit.yaml"), config).unwrap();
-        self.run(&["systemctl", "enable", "--now", "refit"]).good();
-        self.connects().await;
+        std::fs::write(self.machine.path(path), config).unwrap();
     }
 
     pub async fn connects(&self) {

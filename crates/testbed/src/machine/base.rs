@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Raised when the recipe changes: what an older one made is not used.
-const RECIPE: u32 = 1;
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,procps";
+const RECIPE: u32 = 2;
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,procps,curl";
 
 /// A small Debian of this host's release, so that what was built here runs there. Made once and kept outside of
 /// the checkout: it takes a minute.
