@@ -121,13 +121,13 @@ fn own_drop_ins() -> BTreeMap<String, String> {
             "refit.service",
             "[Service]\nEnvironment=REFIT_DATA_DIR={data_dir} REFIT_CONFIG={config}\n\
              EnvironmentFile=\nEnvironmentFile=-/etc/default/refit-{suffix}\n\
-             ExecStartPre=\nExecStartPre=-+{data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover\n\
+             ExecStartPre=\nExecStartPre=-+/bin/sh -c '[ ! -x {data_dir}/active.back/bin/refit-update ] || exec {data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover'\n\
              ExecStartPre=-+{bin_dir}/refit-update --install-suffix {suffix} recover\n\
              ExecStart=\nExecStart={bin_dir}/refit agent start\n",
         ),
         (
             "refit-update.service",
-            "[Service]\nExecStartPre=\nExecStartPre=-{data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover\n\
+            "[Service]\nExecStartPre=\nExecStartPre=-/bin/sh -c '[ ! -x {data_dir}/active.back/bin/refit-update ] || exec {data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover'\n\
              ExecStart=\nExecStart={bin_dir}/refit-update --install-suffix {suffix} update\n",
         ),
         (

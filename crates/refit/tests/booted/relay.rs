@@ -97,7 +97,7 @@ async fn an_updater_from_elsewhere_has_the_active_one_do_the_job_unless_that_cra
     // It crashes again when it is to go back: the one from elsewhere does that, and does not go on.
     host.mark("before");
     host.replace_updater("1.2.4", "[ \"$1\" = update ] || kill -SEGV $$; exec ${0%-update} update \"$@\"");
-    host.crash_at("daemon-reload");
+    host.crash_at("start");
     host.cluster.choose("1.2.5");
     let crashed = host.run(&[CRASHING, OUTSIDE, "update"]);
     assert!(crashed.stderr.contains("the updater of 1.2.4 crashed"), "{crashed:?}");

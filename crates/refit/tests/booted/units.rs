@@ -108,7 +108,7 @@ fn is_logged(host: &Host) {
         "All binaries of 1.2.4 run: refit, refitctl, refit-update",
         "Backed up the database of 1.2.3",
         "/var/lib/refit/active now leads to 1.2.4",
-        "Reloading refit.service",
+        "Reloaded refit.service",
         "1.2.4 is healthy",
         "Updated from 1.2.3 to 1.2.4.",
     ];
