@@ -173,6 +173,11 @@ impl SimulatedAgent {
         self.beat.updater_status = serde_json::to_string(status).unwrap_or_default();
     }
 
+    /// Goes by that name from now on.
+    pub fn set_hostname(&mut self, hostname: &str) {
+        self.beat.hostname = hostname.into();
+    }
+
     /// Reports another version from now on.
     pub fn set_version(&mut self, version: &str) {
         self.beat.version = version.into();

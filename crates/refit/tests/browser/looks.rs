@@ -1,0 +1,141 @@
+//! How the pages look, to everyone: in light and dark, on a phone, without scripts, to an accessibility checker,
+//! and to whoever opens the pictures.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::chromium::{Chromium, DESK, PHONE, Tab};
+use crate::stage::Stage;
+
+/// Of the npm package axe-core 4.14.0.
+const AXE: &str = include_str!("axe/axe.min.js");
+
+/// All of levels A and AA, and what is good practice besides.
+const RULES: &str = "['wcag2a','wcag2aa','wcag21a','wcag21aa','wcag22aa','best-practice']";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_fit_to_be_seen() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab_of(&stage.invitation()).await;
+
+    stage.choose("15.1.1");
+    stage.fleet.let_succeed("canary", 3);
+    stage.fleet.let_succeed("staging", 6);
+    stage.until("web", "in_flight", 6).await;
+    stage.fleet.let_succeed("web", 8);
+    stage.until("web", "upgraded", 8).await;
+    stage.fleet.let_fail("web", 1);
+    stage.until("web", "failed", 1).await;
+    stage.until("web", "in_flight", 6).await;
+    pictures(&tab, "rollout-moving", "/web/rollout").await;
+    pictures(&tab, "fleet", "/web/?span=7d").await;
+    tab.resize(PHONE).await;
+    picture(&tab, "rollout-phone", "/web/rollout", "light").await;
+    tab.resize(DESK).await;
+    tab.assert_calm().await;
+
+    stage.fleet.let_succeed("web", 2);
+    stage.until("web", "upgraded", 10).await;
+    stage.fleet.let_fail("web", 2);
+    stage.until("web", "state", "halted").await;
+    pictures(&tab, "rollout-halted", "/web/rollout").await;
+    tab.open("/web/rollout/web?outcome=failed").await;
+    let failed = tab.js("document.querySelector('#host-table tbody a').getAttribute('href')").await;
+    let failed = failed.as_str().unwrap();
+    pictures(&tab, "host", failed).await;
+    pictures(&tab, "audit", "/web/audit").await;
+    tab.assert_calm().await;
+
+    let pages = [
+        ("/web/", "38 hosts"),
+        ("/web/?span=7d&state=failed", "Versions over time"),
+        ("/web/?q=no-such-host", "No host is as asked"),
+        ("/web/?labels=labels.group+%3D", "Hosts"),
+        ("/web/rollout", "halted"),
+        ("/web/rollout/web", "6 in flight"),
+        ("/web/rollout/web?outcome=failed", "502 Bad Gateway"),
+        (failed, "Last failure"),
+        ("/web/audit", "Message"),
+        ("/web/version", "Schedule"),
+        ("/web/version?version=15.2.0&schedule=regular", "What would happen"),
+        ("/web/version?version=nonsense", "Schedule"),
+        ("/web/actions/run?group=databases", "in your name"),
+    ];
+    for (path, told) in pages {
+        inspect(&mut tab, path, told).await;
+        tab.assert_calm().await;
+    }
+    inspect(&mut tab, "/web/no-such-page", "There is no such page").await;
+    tab.assert_refused(404).await;
+    let mut stranger = chromium.tab().await;
+    inspect(&mut stranger, "/web/", "refitctl web login").await;
+    stranger.assert_refused(401).await;
+    inspect(&mut stranger, &stage.invitation(), "This address signs you in once").await;
+    stranger.assert_calm().await;
+}
+
+/// A page is good in light and dark, on a phone, and without scripts.
+async fn inspect(tab: &mut Tab, path: &str, told: &str) {
+    tab.set_scripts(false).await;
+    tab.open(path).await;
+    let text = tab.text("main").await;
+    assert!(text.contains(told), "{path} without scripts: no {told:?} in {text}");
+    tab.set_scripts(true).await;
+    tab.open(path).await;
+    let text = tab.text("main").await;
+    assert!(text.contains(told), "{path}: no {told:?} in {text}");
+    for (size, scheme) in [(DESK, "light"), (DESK, "dark"), (PHONE, "light")] {
+        tab.resize(size).await;
+        tab.paint(scheme).await;
+        assert_accessible(tab, &format!("{path} in {scheme} at {} px", size.0)).await;
+        let wide = tab.js("[document.scrollingElement.scrollWidth, innerWidth]").await;
+        assert!(wide[0].as_i64() <= wide[1].as_i64(), "{path} scrolls sideways: {wide}");
+    }
+    tab.resize(DESK).await;
+    tab.paint("light").await;
+}
+
+async fn assert_accessible(tab: &Tab, what: &str) {
+    if tab.js("typeof axe").await == "undefined" {
+        tab.js(&format!("{AXE};0")).await;
+    }
+    let run = format!(
+        "axe.run(document, {{ runOnly: {{ type: 'tag', values: {RULES} }} }}).then((found) => [found.passes.length, \
+           found.violations.flatMap((rule) => rule.nodes.map((node) => \
+             `${{rule.id}}: ${{rule.help}}: ${{node.html}}: ${{node.failureSummary}}`))])"
+    );
+    let found = tab.js(&run).await;
+    assert!(found[0].as_u64() > Some(10), "{what}: hardly anything was checked");
+    let violations: Vec<&str> = found[1].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(violations.is_empty(), "{what}:\n{}", violations.join("\n"));
+}
+
+async fn pictures(tab: &Tab, name: &str, path: &str) {
+    for scheme in ["light", "dark"] {
+        picture(tab, &format!("{name}-{scheme}"), path, scheme).await;
+    }
+}
+
+async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
+    tab.paint(scheme).await;
+    tab.open(path).await;
+    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    let png = tab.screenshot().await;
+    assert!(png.len() < 150 * 1024, "{name}: {} bytes", png.len());
+    for folder in folders() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), &png).unwrap();
+    }
+    tab.paint("light").await;
+}
+
+/// Where pictures go.
+fn folders() -> Vec<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/screenshots");
+    let is_update = std::env::var("REFIT_SCREENSHOTS").is_ok_and(|wish| wish == "update");
+    if is_update { vec![target, docs] } else { vec![target] }
+}

@@ -1,0 +1,68 @@
+//! A rollout that is watched: the page follows, and is never loaded again.
+
+use crate::chromium::Chromium;
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab_of(&stage.invitation()).await;
+    tab.open("/web/rollout").await;
+    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.js("window.__mark = 1").await;
+    let card = |group: &str, text: &str| {
+        format!("document.querySelector('.card[data-group={group}]')?.innerText.includes({text:?})")
+    };
+
+    stage.choose("15.1.1");
+    tab.until("the new version is shown", "document.querySelector('#version').innerText === 'v15.1.1'").await;
+    tab.until("the first group begins", &card("canary", "2 in flight (at most 2)")).await;
+    stage.fleet.let_succeed("canary", 1);
+    tab.until("a host arrives", &card("canary", "1/3 upgraded")).await;
+    let width =
+        "Number(document.querySelector('.card[data-group=canary] .bar .upgraded').getAttribute('width'))";
+    assert_eq!(tab.js(width).await, 333);
+    stage.fleet.let_succeed("canary", 2);
+    tab.until("the bar is full", &format!("{width} === 1000")).await;
+    stage.fleet.let_succeed("staging", 6);
+    tab.until("the next one has succeeded", &card("staging", "6/6 upgraded")).await;
+    let node = "document.querySelector('svg .node[data-group=staging]').classList.contains('succeeded')";
+    tab.until("so it is in the picture", node).await;
+    tab.until("the window of another is closed", &card("databases", "opens")).await;
+
+    // Where the reader is stays, while what they read changes.
+    tab.js("document.querySelector('#pause-web').focus()").await;
+    stage.fleet.let_succeed("web", 3);
+    tab.until("hosts arrive", &card("web", "3/24 upgraded")).await;
+    assert_eq!(tab.js("document.activeElement.id").await, "pause-web");
+    stage.fleet.let_fail("web", 3);
+    tab.until(
+        "the group halts",
+        "document.querySelector('.card[data-group=web]').dataset.state === 'halted'",
+    )
+    .await;
+    assert_eq!(tab.js("window.__mark").await, 1, "the page was loaded again");
+    tab.assert_calm().await;
+
+    // A failure can be followed to its reason, on pages that are live too.
+    tab.open("/web/rollout/web?outcome=failed").await;
+    let failed = "document.querySelectorAll('#host-table [data-state=failed]').length";
+    assert_eq!(tab.js(failed).await, 3);
+    tab.click("#host-table tbody a").await;
+    tab.until("the host is shown", "document.querySelector('#failure-step') !== null").await;
+    assert_eq!(tab.text("#failure-step").await, crate::fleet::STEP);
+    assert_eq!(tab.text("#failure-message").await, crate::fleet::REASON);
+    tab.assert_calm().await;
+    tab.open("/web/audit").await;
+    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.js("window.__mark = 1").await;
+    stage.ctl(&["autoupdate", "pause"]);
+    let paused = "document.querySelector('#event-table tbody tr').innerText.toLowerCase().includes('paused')";
+    tab.until("the event comes by itself", paused).await;
+    tab.open("/web/").await;
+    let old = "Number(document.querySelector('#by-version [data-name=\"v15.1.0\"]').dataset.count)";
+    assert_eq!(tab.js(old).await, 26);
+    tab.assert_calm().await;
+}

@@ -1,0 +1,77 @@
+//! Who comes in, and what those see who may only look.
+
+use crate::chromium::Chromium;
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_signs_in_once() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab().await;
+    tab.open("/web/").await;
+    assert_eq!(tab.text("h1").await, "Sign in");
+    assert_eq!(tab.text("#how-to-sign-in").await, "refitctl web login");
+    tab.assert_refused(401).await;
+    let invitation = stage.invitation();
+    tab.open(&invitation).await;
+    assert!(tab.text("h1").await.starts_with("Sign in to "));
+    tab.assert_calm().await;
+    tab.click("#sign-in").await;
+    tab.until_at("/web/").await;
+    assert_eq!(tab.text("h1").await, "Fleet");
+    assert_eq!(tab.text("#user b").await, "admin");
+    assert_eq!(tab.js("document.cookie").await, "", "no script sees the session");
+    tab.assert_calm().await;
+    let mut other = chromium.tab().await;
+    other.open(&invitation).await;
+    other.click("#sign-in").await;
+    other.until("it is refused", "document.querySelector('#refusal') !== null").await;
+    other.assert_refused(403).await;
+    other.open("/web/").await;
+    assert_eq!(other.text("h1").await, "Sign in");
+    tab.click("#sign-out").await;
+    tab.until("they are signed out", "document.querySelector('#how-to-sign-in') !== null").await;
+    tab.complaints().await;
+    tab.open("/web/rollout").await;
+    tab.assert_refused(401).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_sees_no_buttons_and_is_refused_anyway() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut viewer = chromium.tab_of(&stage.invitation_for("mallory", "viewer")).await;
+    assert_eq!(viewer.text("#user").await, "mallory (viewer)");
+    for page in ["/web/", "/web/rollout", "/web/rollout/web", "/web/audit"] {
+        viewer.open(page).await;
+        for action in ["[data-action]", "#choose-version", "#confirm", "main form[method=post]"] {
+            assert!(!viewer.has(action).await, "{action} on {page}");
+        }
+        viewer.assert_calm().await;
+    }
+    for page in ["/web/version", "/web/actions/pause?group=web"] {
+        viewer.open(page).await;
+        assert_eq!(viewer.text("h1").await, "Not allowed");
+        viewer.assert_refused(403).await;
+    }
+    // With what the page itself would send: the token of their session, from the right origin.
+    viewer.open("/web/rollout").await;
+    for (path, fields) in [
+        ("/web/actions/pause", "group=web"),
+        ("/web/actions/run", "group=databases"),
+        ("/web/version", "version=15.1.1&schedule=regular&revision=1"),
+    ] {
+        let sent = format!(
+            "fetch({path:?}, {{ method: 'POST', redirect: 'manual', \
+               headers: {{ 'content-type': 'application/x-www-form-urlencoded' }}, \
+               body: 'token=' + document.querySelector('[name=token]').value + '&{fields}' }}).then((a) => a.status)"
+        );
+        assert_eq!(viewer.js(&sent).await, 403, "{path}");
+    }
+    viewer.assert_refused(403).await;
+    assert!(stage.group("web")["paused_at"].is_null());
+    assert_eq!(stage.group("databases")["by_hand"].as_bool().unwrap_or_default(), false);
+    assert_eq!(stage.ctl(&["autoupdate", "status"])["version"], crate::fleet::OLD);
+}
