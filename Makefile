@@ -5,9 +5,9 @@
 # valgrind to count instructions, systemd to check our units, and the SELinux compiler for our policy module. For hosts
 # with a booted systemd of their own: systemd-container boots them, debootstrap makes their disk, dbus is how they are
 # told what to do, binutils makes small archives for them, and sqlite3 looks into their databases; rpm makes and
-# manages packages of the other family. Chromium looks at the dashboard, and shows it in the font.
+# manages packages of the other family. Chromium looks at the dashboard, in fonts that are always the same.
 TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils \
-  systemd-container debootstrap dbus binutils sqlite3 rpm chromium fonts-dejavu-core
+  systemd-container debootstrap dbus binutils sqlite3 rpm chromium fonts-noto-core fonts-dejavu-core
 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk

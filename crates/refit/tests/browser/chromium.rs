@@ -5,7 +5,8 @@ use std::path::Path;
 use chromiumoxide::browser::Browser;
 use chromiumoxide::cdp::browser_protocol::browser::BrowserContextId;
 use chromiumoxide::cdp::browser_protocol::emulation::{
-    MediaFeature, SetDeviceMetricsOverrideParams, SetScriptExecutionDisabledParams, SetTimezoneOverrideParams,
+    MediaFeature, SetDeviceMetricsOverrideParams, SetLocaleOverrideParams, SetScriptExecutionDisabledParams,
+    SetTimezoneOverrideParams,
 };
 use chromiumoxide::cdp::browser_protocol::input::{DispatchKeyEventParams, DispatchKeyEventType};
 use chromiumoxide::cdp::browser_protocol::log::EventEntryAdded;
@@ -26,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::stage::{PATIENCE, Stage};
 
 /// Nothing of its own is sent anywhere, and nothing but this machine can be found.
-const ARGUMENTS: [&str; 17] = [
+const ARGUMENTS: [&str; 16] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -43,7 +44,6 @@ const ARGUMENTS: [&str; 17] = [
     "--disable-sync",
     "--metrics-recording-only",
     "--hide-scrollbars",
-    "--lang=en-GB",
 ];
 
 /// The size of a tab, and of a phone.
@@ -101,6 +101,8 @@ impl Chromium {
         };
         tab.resize(DESK).await;
         tab.page.execute(SetTimezoneOverrideParams::new("Europe/Berlin")).await.unwrap();
+        let locale = SetLocaleOverrideParams::builder().locale("en-GB");
+        tab.page.execute(locale.build()).await.unwrap();
         tab.paint("light").await;
         tab
     }
@@ -228,8 +230,9 @@ impl Tab {
         }
     }
 
-    pub async fn screenshot(&self) -> Vec<u8> {
-        let how = ScreenshotParams::builder().format(CaptureScreenshotFormat::Png);
+    /// What is seen, or all that can be scrolled to.
+    pub async fn screenshot(&self, whole: bool) -> Vec<u8> {
+        let how = ScreenshotParams::builder().format(CaptureScreenshotFormat::Png).full_page(whole);
         self.page.screenshot(how.build()).await.unwrap()
     }
 

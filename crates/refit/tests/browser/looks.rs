@@ -19,7 +19,7 @@ async fn every_page_is_fit_to_be_seen() {
     let _turn = crate::turn().await;
     let stage = Stage::set().await;
     let chromium = Chromium::start(&stage).await;
-    let mut tab = chromium.tab_of(&stage.invitation()).await;
+    let mut tab = chromium.tab_of(&stage.invitation_for("alice", "admin")).await;
 
     stage.choose("15.1.1");
     stage.fleet.let_succeed("canary", 3);
@@ -77,6 +77,21 @@ async fn every_page_is_fit_to_be_seen() {
     stranger.assert_calm().await;
 }
 
+/// A page, whole, for whoever wants to look at all of them.
+async fn keep(tab: &Tab, path: &str, how: &str) {
+    let path = path.rsplit_once("/web/").map_or(path, |(_, path)| path);
+    // Codes and UUIDs are other ones each time.
+    let name: Vec<&str> = path.split(|letter: char| !letter.is_ascii_alphanumeric()).take(3).collect();
+    let name = match name[0] {
+        "login" | "hosts" => name[0].to_owned(),
+        "" => "fleet".to_owned() + &name.join("-"),
+        _ => name.join("-"),
+    };
+    let folder = screenshots().join("pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("{name}-{how}.png")), tab.screenshot(true).await).unwrap();
+}
+
 /// A page is good in light and dark, on a phone, and without scripts.
 async fn inspect(tab: &mut Tab, path: &str, told: &str) {
     tab.set_scripts(false).await;
@@ -93,6 +108,7 @@ async fn inspect(tab: &mut Tab, path: &str, told: &str) {
         assert_accessible(tab, &format!("{path} in {scheme} at {} px", size.0)).await;
         let wide = tab.js("[document.scrollingElement.scrollWidth, innerWidth]").await;
         assert!(wide[0].as_i64() <= wide[1].as_i64(), "{path} scrolls sideways: {wide}");
+        keep(tab, path, if size == PHONE { "phone" } else { scheme }).await;
     }
     tab.resize(DESK).await;
     tab.paint("light").await;
@@ -123,7 +139,7 @@ async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
     tab.paint(scheme).await;
     tab.open(path).await;
     tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
-    let png = tab.screenshot().await;
+    let png = tab.screenshot(false).await;
     assert!(png.len() < 150 * 1024, "{name}: {} bytes", png.len());
     for folder in folders() {
         std::fs::create_dir_all(&folder).unwrap();
@@ -132,9 +148,13 @@ async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
     tab.paint("light").await;
 }
 
+fn screenshots() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots")
+}
+
 /// Where pictures go.
 fn folders() -> Vec<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots");
+    let target = screenshots();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/screenshots");
     let is_update = std::env::var("REFIT_SCREENSHOTS").is_ok_and(|wish| wish == "update");
     if is_update { vec![target, docs] } else { vec![target] }

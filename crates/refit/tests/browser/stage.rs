@@ -34,7 +34,7 @@ impl Stage {
     pub async fn set() -> Self {
         let host = Host::new();
         remember(&host).await;
-        let server = host.serve();
+        let server = host.serve_with(&["--cluster-name", "acme"], &[]);
         let groups = host.write("groups.json", &groups().to_string());
         host.ctl(&["create", groups.to_str().unwrap()]).good();
         let invitation = host.ctl(&["nodes", "add", "--ttl", "2h", "--format", "json"]).json();
@@ -140,9 +140,12 @@ async fn remember(host: &Host) {
         let mut transaction = Transaction::new();
         for ago in some {
             let at = now - SignedDuration::from_mins(ago * 10);
-            // How many have moved on, of those who began so many minutes ago and took an hour each.
-            let moved = |began: i64| ((began - ago) / 9).clamp(0, all);
-            let (first, second) = (moved(5 * 144), moved(3 * 144));
+            // A few first; then, some hours later, all the others in an evening.
+            let moved = |began: i64| {
+                let since = began - ago;
+                if since < 36 { (since / 2).clamp(0, 9) } else { (9 + since - 36).min(all) }
+            };
+            let (first, second) = (moved(6 * 144), moved(2 * 144 + 50));
             let counts = [("14.9.2", all - first), ("15.0.4", first - second), (OLD, second)];
             let hosts: serde_json::Map<String, Value> = counts
                 .into_iter()

@@ -8,7 +8,7 @@ use super::samples::Sample;
 use super::words::{Moment, utc};
 
 const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 180.0;
+const HEIGHT: f64 = 140.0;
 /// Places at which the picture is drawn, from left to right.
 const COLUMNS: usize = 180;
 /// Versions with a colour of their own.
@@ -31,6 +31,8 @@ pub(super) struct Chart {
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) version: String,
+    /// Which colour: the newest version has the first, whatever it is.
+    pub(super) shade: usize,
     pub(super) path: String,
     pub(super) now: u64,
 }
@@ -75,7 +77,8 @@ impl Chart {
         let x = |column: usize| column as f64 * WIDTH / COLUMNS as f64;
         let y = |hosts: u64| HEIGHT - hosts as f64 * HEIGHT / most as f64;
         let mut below = vec![0; columns.len()];
-        let areas = versions.iter().map(|version| {
+        let named = versions.iter().filter(|version| *version != OTHERS).count();
+        let areas = versions.iter().enumerate().map(|(n, version)| {
             let above: Vec<u64> =
                 columns.iter().zip(&below).map(|(sample, below)| below + count(*sample, version)).collect();
             let mut path = String::new();
@@ -85,7 +88,8 @@ impl Chart {
             }
             path.push('Z');
             below = above;
-            Area { version: shown(version), path, now: count(seen(now), version) }
+            let shade = named.checked_sub(n + 1).unwrap_or(MOST);
+            Area { version: shown(version), shade, path, now: count(seen(now), version) }
         });
         let areas = areas.collect();
         let row = |n: usize| {
@@ -153,6 +157,8 @@ mod tests {
         let now: Vec<(&str, u64)> =
             chart.areas.iter().map(|area| (area.version.as_str(), area.now)).collect();
         assert_eq!((now, chart.most), (vec![("v15.9.0", 0), ("v15.10.0", 8)], 8));
+        let shades: Vec<usize> = chart.areas.iter().map(|area| area.shade).collect();
+        assert_eq!(shades, [1, 0], "the newest has the first colour");
         assert_eq!(chart.rows[3].1, [6, 2], "in the middle");
         assert!(chart.areas[0].path.starts_with("M0.0 0.0L4.0 0.0"), "{}", chart.areas[0].path);
         assert!(Chart::of(&[sample(0, &[])], at(0), at(600)).is_none());
@@ -164,7 +170,7 @@ mod tests {
         let many: Vec<(&str, u64)> = many.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         let chart = Chart::of(&[sample(0, &many)], at(0), at(600)).unwrap();
         assert_eq!(chart.areas.len(), MOST + 1);
-        assert_eq!(chart.areas[MOST].version, "other versions");
+        assert_eq!((chart.areas[MOST].version.as_str(), chart.areas[MOST].shade), ("other versions", MOST));
         assert_eq!(chart.areas.iter().map(|area| area.now).sum::<u64>(), chart.most);
     }
 }

@@ -199,7 +199,7 @@ pub(super) fn after(visit: &Visit) -> Result<Option<HostId>, Refusal> {
 fn bar(class: &str, name: String, link: Option<String>, count: u64, whole: u64) -> Bar {
     let share = (count * 1000).checked_div(whole).unwrap_or_default();
     let percent = match (share, count) {
-        (0, 1..) => "less than 1%".into(),
+        (0, 1..) => "< 1%".into(),
         _ => format!("{}%", (share + 5) / 10),
     };
     Bar { class: class.to_owned(), name, link, count, share, percent }

@@ -1,9 +1,9 @@
 // Shows times in the reader's zone, and keeps what is on the page current. Everything can be read without it.
 "use strict";
 (() => {
-  const zoned = new Intl.DateTimeFormat(undefined, {
-    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
-  });
+  const moment = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  const zoned = new Intl.DateTimeFormat(undefined, moment);
+  const dated = new Intl.DateTimeFormat(undefined, { year: "numeric", ...moment });
   const short = new Intl.DateTimeFormat(undefined, {
     month: "short", day: "numeric", hour: "2-digit", minute: "2-digit",
   });
@@ -11,7 +11,9 @@
   const localize = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
-      if (!Number.isNaN(at.getTime())) time.textContent = zoned.format(at);
+      if (Number.isNaN(at.getTime())) continue;
+      const isThisYear = at.getFullYear() === new Date().getFullYear();
+      time.textContent = (isThisYear ? zoned : dated).format(at);
     }
     for (const text of root.querySelectorAll("[data-time]")) {
       const at = new Date(text.dataset.time);
