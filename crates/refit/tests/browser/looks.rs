@@ -52,10 +52,10 @@ async fn every_page_is_fit_to_be_seen() {
     let pages = [
         ("/web/", "38 hosts"),
         ("/web/?span=7d&state=failed", "Versions over time"),
-        ("/web/?q=no-such-host", "No host is as asked"),
+        ("/web/?q=no-such-host", "No host matches"),
         ("/web/?labels=labels.group+%3D", "Hosts"),
         ("/web/rollout", "halted"),
-        ("/web/rollout/web", "6 in flight"),
+        ("/web/rollout/web", "limit: at most 6 in flight"),
         ("/web/rollout/web?outcome=failed", "502 Bad Gateway"),
         (failed, "Last failure"),
         ("/web/audit", "Message"),

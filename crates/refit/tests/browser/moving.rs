@@ -18,16 +18,16 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
 
     stage.choose("15.1.1");
     tab.until("the new version is shown", "document.querySelector('#version').innerText === 'v15.1.1'").await;
-    tab.until("the first group begins", &card("canary", "2 in flight (at most 2)")).await;
+    tab.until("the first group begins", &card("canary", "2 in flight")).await;
     stage.fleet.let_succeed("canary", 1);
-    tab.until("a host arrives", &card("canary", "1/3 upgraded")).await;
+    tab.until("a host arrives", &card("canary", "1 upgraded")).await;
     let width =
         "Number(document.querySelector('.card[data-group=canary] .bar .upgraded').getAttribute('width'))";
     assert_eq!(tab.js(width).await, 333);
     stage.fleet.let_succeed("canary", 2);
     tab.until("the bar is full", &format!("{width} === 1000")).await;
     stage.fleet.let_succeed("staging", 6);
-    tab.until("the next one has succeeded", &card("staging", "6/6 upgraded")).await;
+    tab.until("the next one has succeeded", &card("staging", "6 upgraded")).await;
     let node = "document.querySelector('svg .node[data-group=staging]').classList.contains('succeeded')";
     tab.until("so it is in the picture", node).await;
     tab.until("the window of another is closed", &card("databases", "opens")).await;
@@ -35,7 +35,7 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     // Where the reader is stays, while what they read changes.
     tab.js("document.querySelector('#pause-web').focus()").await;
     stage.fleet.let_succeed("web", 3);
-    tab.until("hosts arrive", &card("web", "3/24 upgraded")).await;
+    tab.until("hosts arrive", &card("web", "3 upgraded")).await;
     assert_eq!(tab.js("document.activeElement.id").await, "pause-web");
     stage.fleet.let_fail("web", 3);
     tab.until(

@@ -27,6 +27,8 @@ pub(super) struct GroupCard {
     pub(super) waiting: String,
     pub(super) paused: bool,
     pub(super) shares: Vec<(&'static str, &'static str, u32)>,
+    /// What the bar does not show.
+    pub(super) further: Vec<String>,
 }
 
 /// A part of a bar.
@@ -65,17 +67,20 @@ impl GroupCard {
             window: window(group, now),
             waiting: group.waiting.clone(),
             paused: group.paused_at.is_some(),
+            further: further(group),
             shares,
         }
     }
 }
 
 fn segments(shares: &[(&'static str, &'static str, u32)], members: u32) -> Vec<Segment> {
-    let mut x = 0;
+    let (mut x, mut before) = (0, 0);
     let shown = shares.iter().filter(|(_, _, count)| *count > 0);
     let mut segments: Vec<Segment> = shown
         .map(|(class, name, count)| {
-            let width = (u64::from(*count) * WHOLE).checked_div(u64::from(members)).unwrap_or(0).max(LEAST);
+            let until = |hosts: u32| (u64::from(hosts) * WHOLE).checked_div(u64::from(members)).unwrap_or(0);
+            let width = (until(before + count) - until(before)).max(LEAST);
+            before += count;
             x += width;
             Segment { class, name, count: *count, x: x - width, width }
         })
@@ -104,21 +109,23 @@ fn stands(group: &wire::Group, now: Timestamp) -> Prose {
 }
 
 fn counts(group: &wire::Group) -> String {
-    let mut counts = vec![
+    let counts = [
         format!("{}/{} upgraded", group.upgraded, group.members),
         format!("{} in flight (at most {})", group.in_flight, group.limit),
         format!("{} failed", group.failed),
         format!("{} timed out", group.timed_out),
     ];
+    counts.into_iter().chain(further(group)).collect::<Vec<_>>().join(", ")
+}
+
+fn further(group: &wire::Group) -> Vec<String> {
     let further = [
         (group.held, "held"),
         (group.away, "away"),
         (group.newcomers, "newcomers"),
         (group.removed, "removed"),
     ];
-    let further = further.iter().filter(|(count, _)| *count > 0);
-    counts.extend(further.map(|(count, what)| format!("{count} {what}")));
-    counts.join(", ")
+    further.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
 }
 
 /// The window in which hosts may start: of no meaning for a group that has halted, or in which everyone has
@@ -173,6 +180,9 @@ mod tests {
         assert_eq!(ends, Some(WHOLE));
         assert!(card.segments.iter().all(|segment| segment.width >= LEAST), "a failure can be seen");
         assert_eq!(card.limit_at, Some(WHOLE), "no more than there are");
+        let thirds = wire::Group { members: 3, upgraded: 1, failed: 1, ..group() };
+        let card = GroupCard::of(&thirds, Timestamp::UNIX_EPOCH);
+        assert_eq!(card.segments.last().map(|last| last.x + last.width), Some(WHOLE), "nothing is left over");
         let begun = wire::Group { upgraded: 100, in_flight: 50, limit: 100, ..group() };
         let card = GroupCard::of(&begun, Timestamp::UNIX_EPOCH);
         assert_eq!((card.limit_at, card.segments[1].x, card.segments[1].width), (Some(200), 100, 50));
