@@ -17,6 +17,8 @@ mod fleet;
 mod looks;
 #[path = "browser/moving.rs"]
 mod moving;
+#[path = "browser/png.rs"]
+mod png;
 #[path = "browser/signing_in.rs"]
 mod signing_in;
 #[path = "browser/stage.rs"]

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::stage::{PATIENCE, Stage};
 
 /// Nothing of its own is sent anywhere, and nothing but this machine can be found.
-const ARGUMENTS: [&str; 16] = [
+const ARGUMENTS: [&str; 17] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -44,6 +44,7 @@ const ARGUMENTS: [&str; 16] = [
     "--disable-sync",
     "--metrics-recording-only",
     "--hide-scrollbars",
+    "--disable-lcd-text",
 ];
 
 /// The size of a tab, and of a phone.

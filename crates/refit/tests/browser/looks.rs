@@ -139,7 +139,7 @@ async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
     tab.paint(scheme).await;
     tab.open(path).await;
     tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
-    let png = tab.screenshot(false).await;
+    let png = crate::png::packed(&tab.screenshot(false).await);
     assert!(png.len() < 150 * 1024, "{name}: {} bytes", png.len());
     for folder in folders() {
         std::fs::create_dir_all(&folder).unwrap();
