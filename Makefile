@@ -12,7 +12,7 @@ TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl 
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk
 
-.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout test-cuts lint bench dist
+.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout test-cuts screenshots lint bench dist
 
 test: test-deps
 	cargo test --workspace
@@ -52,6 +52,10 @@ test-rollout: test-deps
 test-cuts: test-deps
 	cargo test -p refit-update --test cuts -- --nocapture
 	REFIT_SWEEP=full cargo test -p refit --test updating -- --nocapture
+
+# The pictures of the dashboard in docs/screenshots.
+screenshots: test-deps
+	REFIT_SCREENSHOTS=update cargo test -p refit --test browser looks
 
 lint:
 	cargo fmt --all --check
