@@ -81,7 +81,8 @@ fn updater(url: &str, ca: &Path, root: &Path) {
         .with_no_client_auth();
     let source =
         HttpsSource::new(tls, HttpsOptions { http_on_loopback: true, ..HttpsOptions::default() }).unwrap();
-    let profile = Profile::refit();
+    let profile =
+        Profile { updater_units: Vec::new(), suffix_drop_ins: Default::default(), ..Profile::refit() };
     let layout = Layout::new(root, &profile, None);
     install(&RealDisk, &layout, &profile, &source, url, &"1.2.3".parse().unwrap(), &|_, _| {}).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
