@@ -6,6 +6,7 @@ use jiff::{Timestamp, Unit};
 use serde::Serialize;
 
 use crate::exit::Failure;
+pub(crate) use refit_types::{counted, in_words};
 
 /// How to show an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -74,11 +75,6 @@ pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> S
     facts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// `1 channel`, `2 channels`.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 /// A moment in UTC, and in words as seen from `now`.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({})", utc(at), in_words(at, now))
@@ -87,16 +83,6 @@ pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
 /// A moment in UTC, to the second.
 pub(crate) fn utc(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-/// A moment as seen from `now`: `in 3 hours`, `1 second ago`.
-pub(crate) fn in_words(at: Timestamp, now: Timestamp) -> String {
-    let seconds = at.duration_since(now).as_secs();
-    let steps = [(365 * 86_400, "year"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
-    let length = seconds.unsigned_abs();
-    let Some((unit, name)) = steps.into_iter().find(|(unit, _)| length >= *unit) else { return "now".into() };
-    let span = counted((length + unit / 2) / unit, name);
-    if seconds > 0 { format!("in {span}") } else { format!("{span} ago") }
 }
 
 /// Prints the completion script of a command.

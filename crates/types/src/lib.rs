@@ -13,6 +13,7 @@ mod updater_status;
 mod upgrade;
 mod version;
 mod word;
+mod words;
 
 pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
@@ -30,3 +31,4 @@ pub use updater_status::{UpdateFailure, UpdaterStatus};
 pub use upgrade::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
 pub use version::Version;
 pub use word::UnknownWord;
+pub use words::{counted, in_words};

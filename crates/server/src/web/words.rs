@@ -2,6 +2,7 @@ use std::fmt;
 
 use askama::filters::HtmlSafe;
 use jiff::Timestamp;
+pub(super) use refit_types::{counted, in_words};
 
 /// A moment: UTC for everyone, and in the reader's zone where there is a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,21 +54,6 @@ impl Prose {
 /// A moment in UTC, to the second.
 pub(super) fn utc(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-/// A moment as seen from `now`: `in 3 hours`, `1 second ago`.
-pub(super) fn in_words(at: Timestamp, now: Timestamp) -> String {
-    let seconds = at.duration_since(now).as_secs();
-    let steps = [(365 * 86_400, "year"), (86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
-    let length = seconds.unsigned_abs();
-    let Some((unit, name)) = steps.into_iter().find(|(unit, _)| length >= *unit) else { return "now".into() };
-    let span = counted((length + unit / 2) / unit, name);
-    if seconds > 0 { format!("in {span}") } else { format!("{span} ago") }
-}
-
-/// `1 host`, `2 hosts`.
-pub(super) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A moment of the wire.
