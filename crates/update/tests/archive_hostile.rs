@@ -174,7 +174,7 @@ fn long_names_and_pax_records_hide_nothing() {
 #[test]
 fn a_million_members_are_too_many() {
     let mut members = good();
-    members.extend((0..10_001 - 8).map(|number| file(&format!("refit/{number}"), "")));
+    members.extend((0..10_001 - good().len()).map(|number| file(&format!("refit/{number}"), "")));
     assert_eq!(refused("members", archive(&members)), ArchiveProblem::TooMany(10_000));
     members.pop();
     Host::new().install(&Memory::of(archive(&members))).unwrap();
@@ -316,7 +316,8 @@ proptest! {
                 prop_assert_eq!(installed.sha256, sha256(&archive));
                 let version = "var/lib/refit/versions/1.2.3/";
                 let allowed = ["", "bin/", "bin/refit", "bin/refitctl", "bin/refit-update", "etc/", "etc/systemd/",
-                    "etc/systemd/refit.service", "sha256"];
+                    "etc/systemd/refit.service", "etc/systemd/refit-update.service", "etc/systemd/refit-update.timer",
+                    "etc/systemd/refit-update.path", "sha256"];
                 for path in host.tree() {
                     let (path, target) = path.split_once(" -> ").map_or((path.as_str(), None), |(path, target)| (path, Some(target)));
                     let above = version.starts_with(path);

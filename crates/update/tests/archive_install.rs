@@ -13,13 +13,16 @@ use archive_support::*;
 use refit_update::archive::ArchiveProblem;
 use refit_update::{InstallError, Profile, RealDisk, install};
 
-const PLACED: [&str; 9] = [
+const PLACED: [&str; 12] = [
     "bin/",
     "bin/refit",
     "bin/refit-update -> refit",
     "bin/refitctl -> refit",
     "etc/",
     "etc/systemd/",
+    "etc/systemd/refit-update.path",
+    "etc/systemd/refit-update.service",
+    "etc/systemd/refit-update.timer",
     "etc/systemd/refit.service",
     "sha256",
     "",
@@ -65,6 +68,7 @@ fn another_layout_is_mapped_by_its_profile() {
         archive_root: None,
         archive_unit: "./examples/systemd/agent.service".into(),
         unit: "agentd.service".into(),
+        updater_units: Vec::new(),
         ..Profile::refit()
     };
     let host = Host::with(profile);
@@ -133,6 +137,7 @@ fn what_is_missing_is_named() {
         ("refit/refit", vec!["refit", "refitctl", "refit-update"]),
         ("refit/refitctl", vec!["refitctl"]),
         ("refit/etc/systemd/refit.service", vec!["etc/systemd/refit.service"]),
+        ("refit/etc/systemd/refit-update.timer", vec!["etc/systemd/refit-update.timer"]),
     ] {
         let error = host.install(&Memory::of(archive(&without(absent)))).unwrap_err();
         let InstallError::Archive { problem: ArchiveProblem::Missing(names), .. } = &error else {

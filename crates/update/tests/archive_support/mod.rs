@@ -85,6 +85,9 @@ pub fn good() -> Vec<Raw> {
         directory("refit/etc/"),
         directory("refit/etc/systemd/"),
         Raw { mode: 0o600, ..file("refit/etc/systemd/refit.service", "[Unit]\n") },
+        file("refit/etc/systemd/refit-update.service", "[Unit]\n"),
+        file("refit/etc/systemd/refit-update.timer", "[Unit]\n"),
+        file("refit/etc/systemd/refit-update.path", "[Unit]\n"),
         file("refit/README", "read me"),
     ]
 }
