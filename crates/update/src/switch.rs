@@ -148,9 +148,10 @@ impl Parts<'_> {
             runs: state != ServiceState::Stopped,
         };
         journal.store(self.disk, self.layout).map_err(failed("journal"))?;
-        match self.go(&journal, database, state) {
+        let gone = self.go(&journal, database, state);
+        let settled = gone.and_then(|()| Journal::clear(self.disk, self.layout).map_err(failed("settle")));
+        match settled {
             Ok(()) => {
-                Journal::clear(self.disk, self.layout).map_err(failed("settle"))?;
                 if let Err(error) = self.settle(to, state) {
                     tracing::warn!("What was kept for the way back could not be removed: {error}");
                 }

@@ -128,11 +128,20 @@ pub(crate) fn is_masked(disk: &dyn Disk, layout: &Layout) -> io::Result<bool> {
     Ok(disk.kind(&mask)? == Some(FileKind::Link) && disk.read_link(&mask)? == Path::new("/dev/null"))
 }
 
-/// Removes all units, and what starts them.
-pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+/// Removes the units of the active version, and what starts them. What somebody else put there stays.
+pub(crate) fn remove(
+    disk: &dyn Disk,
+    layout: &Layout,
+    profile: &Profile,
+    active: Option<&Version>,
+) -> io::Result<()> {
     wants(layout, profile).iter().try_for_each(|wanted| wanted.remove(disk))?;
+    let Some(active) = active else { return Ok(()) };
     for unit in profile.units() {
-        remove_if_there(disk, &layout.unit_path(unit))?;
+        let path = layout.unit_path(unit);
+        if disk.read(&path).ok() == disk.read(&layout.unit_source(active, unit)).ok() {
+            remove_if_there(disk, &path)?;
+        }
         if layout.is_suffixed() {
             remove_if_there(disk, &layout.drop_in(unit))?;
             remove_if_empty(disk, parent(&layout.drop_in(unit)))?;

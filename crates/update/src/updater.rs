@@ -221,7 +221,8 @@ impl Updater<'_> {
             config.store(disk, &layout.config())?;
         }
         service.set_updates(false).map_err(host_failed("uninstall"))?;
-        if self.active()?.is_some() {
+        let active = self.active()?;
+        if active.is_some() {
             service.stop().map_err(host_failed("uninstall"))?;
             tracing::info!("Stopped {}", layout.unit());
             service.set_enabled(false).map_err(host_failed("uninstall"))?;
@@ -231,7 +232,7 @@ impl Updater<'_> {
             remove_if_empty(disk, &folder).map_err(failed("uninstall"))?;
             remove_if_empty(disk, parent(&folder)).map_err(failed("uninstall"))?;
         }
-        units::remove(disk, layout, profile).map_err(failed("uninstall"))?;
+        units::remove(disk, layout, profile, active.as_ref()).map_err(failed("uninstall"))?;
         tracing::info!("Removed the links and units");
         remove_if_there(disk, &layout.active()).map_err(failed("uninstall"))?;
         disk.sync_dir(&layout.data()).map_err(failed("uninstall"))?;

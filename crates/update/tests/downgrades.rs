@@ -111,3 +111,16 @@ fn what_never_worked_leaves_no_backup_to_go_forward_with() {
     host.goes_to("2.0.0");
     assert_eq!(host.rows(), ["1.0.0", "1.0.0 again", "2.0.0"], "not what 2.0.0 did the first time");
 }
+
+#[test]
+fn only_what_was_installed_is_uninstalled() {
+    let host = Host::new();
+    host.write_unit("somebody else's");
+    host.uninstall();
+    assert_eq!(host.unit().as_deref(), Some("somebody else's"), "nothing was installed");
+    host.goes_to("1.0.0");
+    assert_eq!(host.unit().as_deref(), Some("[Unit]\n"));
+    host.uninstall();
+    assert_eq!(host.unit(), None);
+    assert_eq!(host.rows(), ["1.0.0"], "the database stays");
+}

@@ -63,6 +63,29 @@ impl Host {
 
     pub fn update(&self, version: &str) -> Outcome {
         self.state.lock().unwrap().wanted = version.parse().unwrap();
+        let updater = self.updater();
+        match self.layout.config().exists() {
+            true => updater.update(Urgency::Now).unwrap(),
+            false => updater.enable(PROXY.into(), None, None).unwrap(),
+        }
+    }
+
+    pub fn uninstall(&self) {
+        std::fs::create_dir_all(self.layout.versions()).unwrap();
+        self.updater().uninstall().unwrap();
+    }
+
+    pub fn unit(&self) -> Option<String> {
+        std::fs::read_to_string(self.layout.unit_path(&self.profile.unit)).ok()
+    }
+
+    pub fn write_unit(&self, text: &str) {
+        let path = self.layout.unit_path(&self.profile.unit);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn updater(&self) -> Updater<'_> {
         let parts = Parts {
             disk: &RealDisk,
             layout: &self.layout,
@@ -72,11 +95,7 @@ impl Host {
             clock: self,
             control: self,
         };
-        let updater = Updater { parts, random: |_| 0, packages: self };
-        match self.layout.config().exists() {
-            true => updater.update(Urgency::Now).unwrap(),
-            false => updater.enable(PROXY.into(), None, None).unwrap(),
-        }
+        Updater { parts, random: |_| 0, packages: self }
     }
 
     pub fn agent_is(&self, agent: Agent) {
