@@ -4,11 +4,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of a host, for groups to select by: `environment=staging`. Sorted and packed, because
-/// every server holds those of every host.
+/// What is said of a host, for groups to select by: `environment=staging`. One text with a line for each, in the
+/// order of names, because every server holds those of every host: neither has a line's end in it, and no name an
+/// equals sign.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
-pub struct Labels(Vec<(Box<str>, Box<str>)>);
+pub struct Labels(Box<str>);
 
 /// Labels that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,28 +36,24 @@ impl Labels {
                 "the value of the label {name:?} is longer than {LONGEST_VALUE} characters, or has a control character"
             )));
         }
-        match self.0.binary_search_by(|(known, _)| (**known).cmp(name)) {
-            Ok(at) => self.0[at].1 = value.into(),
-            Err(_) if self.0.len() >= MOST => {
-                return Err(BadLabel(format!("there are more than the {MOST} labels that are allowed")));
-            }
-            Err(at) => {
-                self.0.reserve_exact(1);
-                self.0.insert(at, (name.into(), value.into()));
-            }
+        if self.get(name).is_none() && self.iter().count() >= MOST {
+            return Err(BadLabel(format!("there are more than the {MOST} labels that are allowed")));
         }
+        let before = self.iter().take_while(|(known, _)| *known < name);
+        let after = self.iter().skip_while(|(known, _)| *known <= name);
+        let lines = before.chain([(name, value)]).chain(after).map(|(name, value)| format!("{name}={value}"));
+        self.0 = lines.collect::<Vec<_>>().join("\n").into();
         Ok(())
     }
 
     /// The value of that name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
-        Some(&self.0[at].1)
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// In the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        self.0.split('\n').filter_map(|line| line.split_once('='))
     }
 
     /// Whether there are none.
@@ -84,7 +81,7 @@ impl TryFrom<BTreeMap<String, String>> for Labels {
 
 impl From<Labels> for BTreeMap<String, String> {
     fn from(labels: Labels) -> Self {
-        labels.0.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+        labels.iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 }
 
@@ -126,6 +123,12 @@ mod tests {
         for bad in ["x", "=y", "a b=c"] {
             assert!(bad.parse::<Labels>().is_err(), "{bad}");
         }
+        let mut few: Labels = "b=2,a=1=one,c=".parse().unwrap();
+        few.insert("b", "zwei").unwrap();
+        let all: Vec<_> = few.iter().collect();
+        assert_eq!(all, [("a", "1=one"), ("b", "zwei"), ("c", "")]);
+        assert_eq!((few.get("a"), few.get("c"), few.get("d")), (Some("1=one"), Some(""), None));
+        assert!(Labels::default().is_empty() && Labels::default().iter().next().is_none());
         let mut many = Labels::default();
         for n in 0..64 {
             many.insert(&n.to_string(), "v").unwrap();
