@@ -10,6 +10,8 @@ mod documents;
 mod edit;
 #[path = "cli/events.rs"]
 mod events;
+#[path = "cli/following.rs"]
+mod following;
 #[path = "cli/help.rs"]
 mod help;
 #[path = "cli/identities.rs"]

@@ -36,7 +36,7 @@ async fn a_live_fleet_follows_to_the_new_authority_through_crashes() {
 
     for (round, phase) in FORWARD.into_iter().enumerate() {
         if round >= 2 {
-            let said = cluster.servers[round % 2].go_to(phase).refused();
+            let said = cluster.servers[round % 2].go_to(phase).bad(1);
             assert!(said.contains("user early") && said.contains("--force"), "{said}");
         }
         go_on(&mut cluster, round, phase).await;
@@ -113,7 +113,7 @@ async fn a_host_that_is_away_stops_the_rotation_unless_forced_and_can_join_again
         }
         let server = &cluster.servers[n % 2];
         if n > 0 {
-            let said = server.go_to(phase).refused();
+            let said = server.go_to(phase).bad(1);
             let told =
                 said.contains("would be cut off") && said.contains("host ") && said.contains("--force");
             assert!(told && !said.contains("user"), "{said}");
@@ -205,7 +205,7 @@ async fn of_two_servers_asked_at_once_one_goes_on() {
             let (won, lost) = if one.code == Some(0) { (one, two) } else { (two, one) };
             let won = won.json();
             assert_eq!(won["phase"], phase);
-            let said = lost.refused();
+            let said = lost.bad(1);
             assert!(said.contains("a rotation cannot go from") || said.contains("in the meantime"), "{said}");
             cluster.hosts_follow(phase).await;
             let shown: Vec<_> = cluster.servers.iter().map(|server| server.rotation()).collect();

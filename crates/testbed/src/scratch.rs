@@ -15,6 +15,15 @@ pub fn directory() -> TempDir {
     tempfile::Builder::new().prefix(&prefix).tempdir().expect("a directory for the test")
 }
 
+/// Makes a directory with the files of another, without a copy of what is large and never changes.
+pub fn link_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory for the test");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("a directory");
+        fs::hard_link(entry.path(), to.join(entry.file_name())).expect("a link on the same disk");
+    }
+}
+
 fn sweep() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
 
@@ -14,4 +14,11 @@ pub async fn eventually<F: Future<Output = bool>>(
         assert!(Instant::now() < end, "{what}: not within {within:?}");
         tokio::time::sleep(POLL_EVERY).await;
     }
+}
+
+/// The hour of the day in UTC that is farthest away: a window that opens then and lasts the whole day does not close
+/// while a test runs.
+pub fn far_hour() -> u64 {
+    let since_1970 = SystemTime::UNIX_EPOCH.elapsed().expect("a clock that is right");
+    (since_1970.as_secs() / 3600 + 12) % 24
 }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use refit_testbed::eventually;
+use refit_testbed::{Ran, eventually};
 
 use crate::cluster::PATIENCE;
-use crate::host::{Host, Ran};
+use crate::host::Host;
 
 const KEPT: [&str; 2] = ["/etc/refit.yaml", "/var/lib/refit/host_uuid"];
 

@@ -1,9 +1,8 @@
 //! A booted host with an agent that `refit-update` keeps.
 
 use std::path::Path;
-use std::process::Output;
 
-use refit_testbed::{Machine, eventually};
+use refit_testbed::{Machine, Ran, eventually};
 use serde_json::Value;
 
 use crate::archives::archive;
@@ -22,30 +21,6 @@ pub fn drop_in(machine: &Machine, unit: &str, text: &str) {
     let folder = machine.path("/etc/systemd/system").join(format!("{unit}.d"));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("test.conf"), text).unwrap();
-}
-
-/// What a command did.
-#[derive(Debug)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-}
-
-impl Ran {
-    /// What it said, for one that went well.
-    #[track_caller]
-    pub fn good(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.stdout
-    }
 }
 
 impl Host {
@@ -138,7 +113,7 @@ impl Host {
     }
 
     pub fn status(&self) -> Value {
-        serde_json::from_str(&self.update(&["status"]).good()).unwrap()
+        self.update(&["status"]).json()
     }
 
     /// How the agent says that it is, if it says anything.

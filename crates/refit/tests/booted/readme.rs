@@ -61,8 +61,7 @@ async fn the_readme_is_right() {
     assert!(control[0].starts_with("make dist VERSION=1.2.3 ") && control[1].ends_with("/artifacts/"));
     for line in &control[2..] {
         let words: Vec<_> = line.strip_prefix("refitctl ").unwrap().split(' ').collect();
-        let done = host.cluster.ctl(&words);
-        assert!(done.status.success(), "{line}: {done:?}");
+        host.cluster.ctl(&words).good();
     }
     assert!(control.iter().any(|line| line.contains("nodes add")), "{control:?}");
 
@@ -82,8 +81,7 @@ async fn the_readme_is_right() {
         }
         if command.starts_with("refit-update update") {
             host.connects().await;
-            let chosen = host.cluster.ctl(&["autoupdate", "update", "--set-agent-version=1.2.4"]);
-            assert!(chosen.status.success(), "{chosen:?}");
+            host.cluster.ctl(&["autoupdate", "update", "--set-agent-version=1.2.4"]).good();
         }
         let command = named(&command);
         let on_a_terminal = ["script", "--quiet", "--return", "--command", &command, "/dev/null"];

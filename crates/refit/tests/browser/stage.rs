@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{Backend, Key, SqliteBackend, Transaction};
-use refit_testbed::eventually;
+use refit_testbed::{eventually, far_hour};
 use serde_json::{Value, json};
 
 use crate::fleet::{Crew, Fleet, OLD};
@@ -107,6 +107,7 @@ fn groups() -> Value {
         json!({
             "name": name,
             "agents": { "instance_labels_expression": format!("labels.group == {name:?}") },
+            "start_hour": far_hour(),
             "window_hours": 24,
             "max_in_flight": at_once,
             "timeout_seconds": 900,

@@ -1,13 +1,10 @@
 //! The history of a cluster as an operator reads it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, WITHIN, eventually};
+use crate::following::Following;
+use crate::host::Host;
 use crate::resources::channel as document;
 
 /// What of an event does not depend on the clock.
@@ -75,56 +72,13 @@ fn an_operator_sees_who_changed_what() {
     assert!(wrong.contains("expected something like 1h"), "{wrong}");
 }
 
-/// A `refitctl events ls --follow` that runs.
-struct Following {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Following {
-    fn start(host: &Host, arguments: &[&str]) -> Self {
-        let mut command = std::process::Command::new(host.path("refitctl"));
-        command.args(["events", "ls", "--follow"]).args(arguments).env("REFIT_DATA_DIR", host.path("data"));
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, lines }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(WITHIN).expect("a line")
-    }
-
-    fn ends(mut self) -> Option<i32> {
-        let mut ended = None;
-        eventually("the command ends", || {
-            ended = self.child.try_wait().unwrap();
-            ended.is_some()
-        });
-        ended.unwrap().code()
-    }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn followers_see_each_event_as_it_comes_and_end_cleanly() {
     let host = Host::new();
     let mut server = host.serve();
     host.ctl_with_input(&["create", "-"], &document("first", "1.0.0")).good();
-    let json = Following::start(&host, &["--format", "json"]);
-    let text = Following::start(&host, &[]);
+    let json = Following::start(&host, &["events", "ls", "--follow", "--format", "json"]);
+    let text = Following::start(&host, &["events", "ls", "--follow"]);
     let event = |line: String| serde_json::from_str::<Value>(&line).unwrap()["subject"].clone();
     assert_eq!(event(json.line()), "channel/first", "what is there comes first");
     assert!(text.line().starts_with("TIME"));
@@ -134,11 +88,10 @@ fn followers_see_each_event_as_it_comes_and_end_cleanly() {
         host.ctl_with_input(&["create", "-"], &document(name, "1.0.0")).good();
         assert_eq!(event(json.line()), format!("channel/{name}"));
     }
-    let pid = Pid::from_raw(i32::try_from(json.child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    assert_eq!(json.ends(), Some(0));
+    json.signal(Signal::INT);
+    assert_eq!(json.ends().code, Some(0));
 
     server.signal(Signal::TERM);
-    assert_eq!(text.ends(), Some(1), "a stream that the server ends is not the end that was asked for");
+    assert_eq!(text.ends().code, Some(1), "a stream that the server ends is not the end that was asked for");
     assert_eq!(server.ends().0, Some(0), "a follower does not hold a server back: {}", server.log());
 }

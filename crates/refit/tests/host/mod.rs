@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+pub use refit_testbed::Ran;
+use refit_testbed::{bounded, forget_settings};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use tempfile::TempDir;
 
 pub const REFIT: &str = env!("CARGO_BIN_EXE_refit");
@@ -79,59 +80,9 @@ impl Host {
 
     /// A command that runs here, knows no settings of whoever runs the tests, and ends.
     pub fn command(&self, program: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "60"]).arg(program).args(arguments);
-        clean(&mut command);
-        command.current_dir(self.directory.path()).env("HOME", self.directory.path()).stdin(Stdio::null());
+        let mut command = bounded(program);
+        command.args(arguments).current_dir(self.directory.path()).env("HOME", self.directory.path());
         command
-    }
-}
-
-fn clean(command: &mut Command) {
-    let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REFIT_"));
-    for (name, _) in ours {
-        command.env_remove(name);
-    }
-}
-
-/// What a command did.
-#[derive(Debug)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Ran {
-    pub fn of(command: &mut Command) -> Self {
-        command.output().unwrap().into()
-    }
-
-    #[track_caller]
-    pub fn good(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.stdout
-    }
-
-    /// The answer of a command that was asked for JSON.
-    #[track_caller]
-    pub fn json(self) -> Value {
-        serde_json::from_str(&self.good()).unwrap()
-    }
-
-    /// What it said when it ended with `code`: one error, without a backtrace, and no answer.
-    #[track_caller]
-    pub fn bad(self, code: i32) -> String {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        assert!(self.stderr.starts_with("error: ") && !self.stderr.contains("panicked"), "{self:?}");
-        self.stderr
-    }
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 }
 
@@ -148,7 +99,7 @@ impl ServerProcess {
     fn launch(data: &Path, log: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", REFIT, "server"]).args(arguments);
-        clean(&mut command);
+        forget_settings(&mut command);
         let set = |name: &str| variables.iter().any(|(set, _)| *set == name);
         let unset = |flag: &str, name: &str| !arguments.contains(&flag) && !set(name);
         if unset("--data-dir", "REFIT_DATA_DIR") {

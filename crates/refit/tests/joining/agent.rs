@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use refit_testbed::forget_settings;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -32,11 +33,7 @@ impl Agent {
         let (data, log) = (host.path(name), host.path(&format!("{name}.log")));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(["agent", "start"]).args(arguments);
-        for (variable, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REFIT_"))
-        {
-            command.env_remove(variable);
-        }
+        forget_settings(&mut command);
         command.arg("--data-dir").arg(&data).envs(variables.iter().copied());
         let open = || File::options().create(true).append(true).open(&log).unwrap();
         let child = command.stdin(Stdio::null()).stdout(open()).stderr(open()).spawn().unwrap();

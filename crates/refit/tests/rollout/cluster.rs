@@ -1,110 +1,75 @@
 //! Three servers as processes, each with its own way to one etcd, and a simulated fleet.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, SimulatedFleet, Witness};
-use refit_testbed::{Etcd, Process, Proxy, directory, eventually};
-use refit_types::DataDir;
-use serde_json::Value;
+use refit_testbed::{Etcd, Proxy, Server, directory, eventually, far_hour};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-const REFIT: &str = env!("CARGO_BIN_EXE_refit");
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Each group's share of the fleet in percent, and how much of it may be in flight.
 const GROUPS: [(&str, usize, u32); 2] = [("staging-group", 20, 10), ("prod-group", 80, 20)];
 
-const CONFIG: &str = r#"
-kind: cluster_maintenance_config
-spec:
-  agent_auto_update_groups:
-    regular:
-    - name: staging-group
-      agents: { instance_labels_expression: 'labels["environment"] == "staging"' }
-      window_hours: 24
-      max_in_flight: 10%
-      timeout_seconds: 45
-      max_failed_before_halt: 20%
-      max_timeout_before_halt: 20%
-    - name: prod-group
-      agents: { instance_labels_expression: 'labels["environment"] == "prod"' }
-      window_hours: 24
-      max_in_flight: 20%
-      timeout_seconds: 45
-      max_failed_before_halt: 20%
-      max_timeout_before_halt: 20%
-      requires: [staging-group]
-"#;
+fn config() -> Value {
+    let group = |name: &str, environment: &str, at_once: &str, requires: &[&str]| {
+        json!({
+            "name": name,
+            "agents": { "instance_labels_expression": format!("labels[\"environment\"] == {environment:?}") },
+            "start_hour": far_hour(),
+            "window_hours": 24,
+            "max_in_flight": at_once,
+            "timeout_seconds": 45,
+            "max_failed_before_halt": "20%",
+            "max_timeout_before_halt": "20%",
+            "requires": requires,
+        })
+    };
+    json!({
+        "kind": "cluster_maintenance_config",
+        "spec": { "agent_auto_update_groups": { "regular": [
+            group("staging-group", "staging", "10%", &[]),
+            group("prod-group", "prod", "20%", &["staging-group"]),
+        ] } },
+    })
+}
 
 pub struct Cluster {
     _folder: TempDir,
     _etcd: Etcd,
     servers: Vec<Server>,
+    /// Each server's own way to the store.
+    stores: Vec<Proxy>,
     _fleet: JoinSet<()>,
     witnesses: Vec<Arc<Witness>>,
     members: Vec<usize>,
-}
-
-struct Server {
-    process: Option<Process>,
-    data: PathBuf,
-    store: Proxy,
-    address: String,
-}
-
-impl Server {
-    async fn start(data: PathBuf, etcd: &Etcd) -> Self {
-        let store = Proxy::to(etcd.endpoint()).await;
-        let url = format!("etcd://{}/rollout", store.endpoint());
-        let fixed = ["server", "--diag-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--backend", &url];
-        let fixed = fixed.into_iter().chain(["--data-dir", data.to_str().unwrap()]);
-        let arguments: Vec<String> = fixed.map(str::to_owned).collect();
-        let process = Process::start(REFIT, &arguments, &data.with_extension("log"));
-        let mut server = Self { process: Some(process), data, store, address: String::new() };
-        let endpoint = DataDir::new(&server.data).endpoint();
-        let answers = async || endpoint.exists() && server.try_ctl(&["status"]).is_some();
-        eventually("the server answers", PATIENCE, answers).await;
-        server.address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
-        server
-    }
-
-    fn try_ctl(&self, arguments: &[&str]) -> Option<Value> {
-        let output = Command::new("timeout")
-            .args(["--signal=KILL", "30", REFIT, "ctl", "--format", "json", "--data-dir"])
-            .arg(&self.data)
-            .args(arguments)
-            .output()
-            .unwrap();
-        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
-    }
-
-    fn ctl(&self, arguments: &[&str]) -> Value {
-        self.try_ctl(arguments).unwrap_or_else(|| panic!("{arguments:?} failed"))
-    }
 }
 
 impl Cluster {
     /// Three servers, and hosts that are connected to them in turn.
     pub async fn start(name: &str, hosts: usize, conduct: impl Fn(usize) -> Conduct) -> Self {
         let (folder, etcd) = (directory(), Etcd::start().await);
-        let mut servers = Vec::new();
+        let (mut servers, mut stores) = (Vec::new(), Vec::new());
         for n in 0..3 {
-            servers.push(Server::start(folder.path().join(format!("{name}-{n}")), &etcd).await);
+            let store = Proxy::to(etcd.endpoint()).await;
+            let url = format!("etcd://{}/rollout", store.endpoint());
+            let data = folder.path().join(format!("{name}-{n}"));
+            servers.push(Server::start(env!("CARGO_BIN_EXE_refit"), &data, &["--backend", &url]).await);
+            stores.push(store);
         }
-        let file = folder.path().join("config.yaml");
-        std::fs::write(&file, CONFIG).unwrap();
-        servers[0].ctl(&["create", file.to_str().unwrap()]);
-        let invitation = servers[0].ctl(&["nodes", "add", "--ttl", "2h"]);
-        let text = |name: &str| invitation[name].as_str().unwrap().to_owned();
+        let file = folder.path().join("config.json");
+        std::fs::write(&file, config().to_string()).unwrap();
+        servers[0].ask(&["create", file.to_str().unwrap()]);
+        let invitation = servers[0].invite(&["--ttl", "2h"]);
         let options = FleetOptions {
-            proxy: servers[0].address.clone(),
-            token: text("token"),
-            ca_pin: text("ca_pin").parse().unwrap(),
+            proxy: servers[0].address().into(),
+            token: invitation.token,
+            ca_pin: invitation.ca_pin.parse().unwrap(),
             agents: hosts,
             at_once: 64,
             labels: 0,
@@ -118,7 +83,7 @@ impl Cluster {
             members[group] += 1;
             let environment = ["staging", "prod"][group];
             let options = HostOptions {
-                servers: servers.iter().map(|server| server.address.clone()).collect(),
+                servers: servers.iter().map(|server| server.address().into()).collect(),
                 first: n % servers.len(),
                 labels: HashMap::from([("environment".into(), environment.into())]),
                 version: "15.1.0".into(),
@@ -131,9 +96,10 @@ impl Cluster {
             let witness = witnesses[group].clone();
             fleet.spawn(FollowingHost::new(joined, options, witness).live());
         }
-        let cluster = Self { _folder: folder, _etcd: etcd, servers, _fleet: fleet, witnesses, members };
+        let cluster =
+            Self { _folder: folder, _etcd: etcd, servers, stores, _fleet: fleet, witnesses, members };
         eventually("every host reports", PATIENCE, async || {
-            let nodes = cluster.servers[0].ctl(&["nodes", "ls"]);
+            let nodes = cluster.servers[0].ask(&["nodes", "ls"]);
             let good = |node: &&Value| node["connected"] == true && node["version"] == "15.1.0";
             nodes.as_array().unwrap().iter().filter(good).count() == hosts
         })
@@ -143,7 +109,7 @@ impl Cluster {
 
     pub fn choose(&self, version: &str) {
         let flag = format!("--set-agent-version={version}");
-        self.servers[0].ctl(&["autoupdate", "update", &flag]);
+        self.servers[0].ask(&["autoupdate", "update", &flag]);
     }
 
     /// How many have arrived, seen from outside.
@@ -152,15 +118,15 @@ impl Cluster {
     }
 
     pub fn cut_off(&self, server: usize) {
-        self.servers[server].store.set_blocked(true);
+        self.stores[server].set_blocked(true);
     }
 
     pub fn heal(&self, server: usize) {
-        self.servers[server].store.set_blocked(false);
+        self.stores[server].set_blocked(false);
     }
 
     pub fn kill(&mut self, server: usize) {
-        self.servers[server].process = None;
+        self.servers[server].kill();
     }
 
     fn limit(&self, group: usize) -> u32 {
@@ -183,7 +149,7 @@ impl Cluster {
     pub async fn until_done(&self) {
         let started = Instant::now();
         eventually("every group succeeds", PATIENCE, async || {
-            let rollout = self.servers[0].ctl(&["autoupdate", "status"]);
+            let rollout = self.servers[0].ask(&["autoupdate", "status"]);
             self.assert_limits(&rollout);
             let groups = rollout["groups"].as_array().unwrap();
             groups.len() == GROUPS.len() && groups.iter().all(|group| group["state"] == "succeeded")
@@ -204,7 +170,7 @@ impl Cluster {
         let total: usize = self.members.iter().sum();
         let expected =
             |wanted: &[Conduct]| (0..total).filter(|n| wanted.contains(&conduct(*n))).count() as u64;
-        let rollout = self.servers[0].ctl(&["autoupdate", "status"]);
+        let rollout = self.servers[0].ask(&["autoupdate", "status"]);
         let sum = |field: &str| -> u64 {
             rollout["groups"].as_array().unwrap().iter().map(|group| group[field].as_u64().unwrap()).sum()
         };
@@ -216,7 +182,7 @@ impl Cluster {
 
     /// Nobody was lost on the way, whatever the servers went through.
     pub fn assert_everyone_ended(&self) {
-        let rollout = self.servers[0].ctl(&["autoupdate", "status"]);
+        let rollout = self.servers[0].ask(&["autoupdate", "status"]);
         for group in rollout["groups"].as_array().unwrap() {
             let count = |field: &str| group[field].as_u64().unwrap();
             assert_eq!(
@@ -227,7 +193,7 @@ impl Cluster {
             assert!(count("upgraded") * 100 >= count("members") * 90, "{group:#}");
         }
         for server in &self.servers[..2] {
-            let log = std::fs::read_to_string(server.data.with_extension("log")).unwrap();
+            let log = server.log();
             assert!(!log.contains("panicked"), "{log}");
         }
     }
@@ -236,7 +202,7 @@ impl Cluster {
     pub async fn assert_writes(&self, most: f64) {
         let mut written: HashMap<String, f64> = HashMap::new();
         for server in &self.servers {
-            let log = std::fs::read_to_string(server.data.with_extension("log")).unwrap();
+            let log = server.log();
             let diag = log.lines().find_map(|line| line.split("http://").nth(1)?.strip_suffix("/readyz"));
             let metrics = metrics(diag.unwrap_or_else(|| panic!("{log}")));
             for line in metrics.lines().filter(|line| line.starts_with("refit_rollout_writes_total")) {

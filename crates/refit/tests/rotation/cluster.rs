@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_pki::{CaPin, Certificate, Identities, Identity, SqliteIdentities, StoredIdentities};
-use refit_testbed::{Etcd, Process, Signal, directory, eventually};
+use refit_testbed::{Etcd, Process, Ran, Server as Running, Signal, directory, eventually};
 use refit_types::{AgentRole, DataDir};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub const REFIT: &str = env!("CARGO_BIN_EXE_refit");
+const REFIT: &str = env!("CARGO_BIN_EXE_refit");
 /// A lease of a killed server ends, and agents that lost it wait their turn, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Agents that join at once: more would only wait for each other.
@@ -24,11 +24,9 @@ pub struct Cluster {
     pub agents: Vec<Agent>,
 }
 
+/// A server, and what an administrator asks of it in a rotation.
 pub struct Server {
-    process: Process,
-    url: String,
-    pub data: PathBuf,
-    pub address: String,
+    running: Running,
 }
 
 pub struct Agent {
@@ -38,78 +36,15 @@ pub struct Agent {
     pub data: DataDir,
 }
 
-/// What a command did.
-#[derive(Debug)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Ran {
-    fn of(command: &mut Command) -> Self {
-        let output = command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-
-    #[track_caller]
-    pub fn json(self) -> Value {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        serde_json::from_str(&self.stdout).unwrap()
-    }
-
-    /// What it said when it could not do it.
-    #[track_caller]
-    pub fn refused(self) -> String {
-        assert_eq!(self.code, Some(1), "{self:?}");
-        assert!(self.stderr.starts_with("error: ") && !self.stderr.contains("panicked"), "{self:?}");
-        self.stderr
-    }
-}
-
 impl Server {
-    fn start(data: PathBuf, url: &str, listen: &str) -> Self {
-        let process = Self::launch(&data, url, listen);
-        Self { process, url: url.into(), data, address: String::new() }
-    }
-
-    fn launch(data: &Path, url: &str, listen: &str) -> Process {
-        let fixed = ["server", "--diag-listen", "127.0.0.1:0", "--backend", url, "--listen", listen];
-        let fixed = fixed.into_iter().chain(["--data-dir", data.to_str().unwrap()]);
-        let arguments: Vec<String> = fixed.map(str::to_owned).collect();
-        Process::start(REFIT, &arguments, &data.with_extension("log"))
-    }
-
-    async fn serves(&mut self) {
-        let endpoint = DataDir::new(&self.data).endpoint();
-        let answers = async || endpoint.exists() && self.ctl(&["status"]).code == Some(0);
-        eventually("the server answers", PATIENCE, answers).await;
-        self.address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
-    }
-
-    /// As a crash and its service manager would.
-    pub async fn crash_and_restart(&mut self) {
-        self.process.kill();
-        self.process = Self::launch(&self.data, &self.url, &self.address);
-        self.serves().await;
-    }
-
     /// Runs `refit ctl` as the administrator on this server's host.
     pub fn ctl(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command().args(["--data-dir", self.data.to_str().unwrap()]).args(arguments))
+        self.running.ctl(&[&["--format", "json"], arguments].concat())
     }
 
     /// Runs `refit ctl` with this server as whoever the file speaks for.
     pub fn ctl_as(&self, identity: &Path, arguments: &[&str]) -> Ran {
-        let identity = identity.to_str().unwrap();
-        Ran::of(self.command().args(["--identity", identity, "--server", &self.address]).args(arguments))
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "60", REFIT, "ctl", "--format", "json"]);
-        command
+        self.ctl(&[&["--identity", identity.to_str().unwrap()], arguments].concat())
     }
 
     pub fn rotation(&self) -> Value {
@@ -126,9 +61,8 @@ impl Server {
 
     /// A token by which hosts join, and the pin that they know the cluster by.
     pub fn invitation(&self) -> Vec<String> {
-        let made = self.ctl(&["nodes", "add", "--roles", "node,kube"]).json();
-        let text = |name: &str| made[name].as_str().unwrap().to_owned();
-        vec!["--token".into(), text("token"), "--ca-pin".into(), text("ca_pin")]
+        let made = self.running.invite(&["--roles", "node,kube"]);
+        vec!["--token".into(), made.token, "--ca-pin".into(), made.ca_pin]
     }
 }
 
@@ -173,12 +107,12 @@ impl Agent {
         self.log().lines().last().unwrap_or_default().to_owned()
     }
 
-    /// What it has stored; it must not run.
     /// Who issued the identity that it is connected with, as it tells its updater.
     pub async fn issuer(&self) -> Option<CaPin> {
         refit_agent::ask(&self.data.agent_socket()).await.ok()?.identity_issuer
     }
 
+    /// What it has stored; it must not run.
     pub async fn stored(&self, role: AgentRole) -> StoredIdentities {
         self.store().load(role).await.unwrap()
     }
@@ -202,13 +136,12 @@ impl Cluster {
         let folder = directory();
         let url =
             format!("etcd://{}/rotation-{}-{name}", Etcd::shared().await.endpoint(), std::process::id());
-        let data = |name: &str| folder.path().join(name);
         let mut servers: Vec<Server> = Vec::new();
-        for server in ["one", "two"] {
-            servers.push(Server::start(data(server), &url, "127.0.0.1:0"));
-            servers.last_mut().unwrap().serves().await;
+        for name in ["one", "two"] {
+            let data = folder.path().join(name);
+            servers.push(Server { running: Running::start(REFIT, &data, &["--backend", &url]).await });
         }
-        let proxies = format!("{},{}", servers[0].address, servers[1].address);
+        let proxies = servers.iter().map(|server| server.running.address()).collect::<Vec<_>>().join(",");
         let invitation = servers[0].invitation();
         let mut cluster = Self { folder, servers, agents: Vec::new() };
         for n in 0..agents {
@@ -264,7 +197,7 @@ impl Cluster {
             agent.crash_and_restart();
         }
         let server = round % self.servers.len();
-        self.servers[server].crash_and_restart().await;
+        self.servers[server].running.crash_and_restart().await;
     }
 
     pub fn sign(&self, user: &str) -> PathBuf {
@@ -292,12 +225,12 @@ impl Cluster {
     /// Both servers refuse the identity, even when its holder has learned to trust them.
     pub fn refuse(&self, identity: &Path) {
         let path = self.folder.path().join("worthless.json");
-        let admin = Identity::read(&DataDir::new(&self.servers[0].data).admin_identity()).unwrap();
+        let admin = Identity::read(&DataDir::new(self.servers[0].running.data()).admin_identity()).unwrap();
         let identity = Identity::read(identity).unwrap();
         let trusting = identity.with_authorities(identity.name(), admin.authorities().to_vec(), []);
         trusting.unwrap().write(&path).unwrap();
         for server in &self.servers {
-            let said = server.ctl_as(&path, &["status"]).refused();
+            let said = server.ctl_as(&path, &["status"]).bad(1);
             assert!(said.contains("did not sign it"), "{said}");
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use refit_testbed::eventually;
+use refit_testbed::{eventually, forget_settings};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -17,14 +17,6 @@ pub struct Supervisor {
     child: Child,
     data: PathBuf,
     log: PathBuf,
-}
-
-/// The command with no settings of whoever runs the tests.
-fn clean(command: &mut Command) -> &mut Command {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REFIT_")) {
-        command.env_remove(name);
-    }
-    command
 }
 
 impl Supervisor {
@@ -50,7 +42,8 @@ impl Supervisor {
         let called = image.command(arguments);
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(called.get_program()).args(called.get_args());
-        clean(&mut command).stdin(Stdio::null()).stdout(open()).stderr(open());
+        forget_settings(&mut command);
+        command.stdin(Stdio::null()).stdout(open()).stderr(open());
         Self { child: command.spawn().unwrap(), data, log }
     }
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, Joined, SimulatedFleet, Witness};
-use refit_testbed::{Process, directory, eventually};
-use refit_types::DataDir;
+use refit_testbed::{Invitation, Server, directory, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
@@ -22,10 +21,9 @@ const VERSION: &str = "15.1.0";
 
 /// One cluster for one page.
 pub struct Stage {
+    server: Server,
     folder: TempDir,
-    address: String,
-    _server: Process,
-    invitation: Option<Value>,
+    invitation: Invitation,
     fleet: JoinSet<()>,
     broken: Vec<(Joined, HostOptions, AbortHandle)>,
     witness: Arc<Witness>,
@@ -39,26 +37,17 @@ impl Stage {
         std::fs::create_dir(folder.path().join("bin")).unwrap();
         std::fs::create_dir(folder.path().join("here")).unwrap();
         std::os::unix::fs::symlink(REFIT, folder.path().join("bin/refitctl")).unwrap();
-        let data = folder.path().join("data");
-        let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--cluster-name"];
-        let fixed = fixed.into_iter().chain(["example", "--data-dir", data.to_str().unwrap()]);
-        let arguments: Vec<String> = fixed.map(str::to_owned).collect();
-        let server = Process::start(REFIT, &arguments, &folder.path().join("log"));
-        let mut stage = Self {
+        let named = ["--cluster-name", "example"];
+        let server = Server::start(REFIT, &folder.path().join("data"), &named).await;
+        Self {
+            invitation: server.invite(&["--ttl", "1h"]),
+            server,
             folder,
-            address: String::new(),
-            _server: server,
-            invitation: None,
             fleet: JoinSet::new(),
             broken: Vec::new(),
             witness: Arc::default(),
             hosts: 0,
-        };
-        let endpoint = DataDir::new(&data).endpoint();
-        eventually("the server says where it listens", PATIENCE, async || endpoint.exists()).await;
-        stage.address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
-        eventually("the server answers", PATIENCE, async || stage.output("refitctl status").1).await;
-        stage
+        }
     }
 
     fn here(&self) -> PathBuf {
@@ -72,8 +61,8 @@ impl Stage {
             .args(["--signal=KILL", "60", "sh", "-c", &format!("exec 2>&1\n{typed}")])
             .current_dir(self.here())
             .env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap_or_default()))
-            .env("REFIT_DATA_DIR", self.folder.path().join("data"))
-            .env("REFIT_SERVER", &self.address)
+            .env("REFIT_DATA_DIR", self.server.data())
+            .env("REFIT_SERVER", self.server.address())
             .env_remove("REFIT_IDENTITY")
             .output()
             .unwrap();
@@ -94,12 +83,6 @@ impl Stage {
     /// Writes a file that the page shows.
     pub fn write(&self, file: &str, lines: &[String]) {
         std::fs::write(self.here().join(file), lines.join("\n") + "\n").unwrap();
-    }
-
-    fn json(&self, typed: &str) -> Value {
-        let (text, succeeded) = self.output(&format!("{typed} --format json"));
-        assert!(succeeded, "{typed}: {text}");
-        serde_json::from_str(&text).unwrap()
     }
 
     /// Does what a direction says; false when the next command is not for this moment.
@@ -140,7 +123,7 @@ impl Stage {
     }
 
     fn group(&self, name: &str) -> Option<Value> {
-        let status = self.json("refitctl autoupdate status");
+        let status = self.server.ask(&["autoupdate", "status"]);
         status["groups"].as_array()?.iter().find(|group| group["name"] == name).cloned()
     }
 
@@ -161,21 +144,18 @@ impl Stage {
     /// Hosts that join, and follow what they are told. Those that fail take longest, so that a group's counts
     /// at its halt are always the same.
     async fn add(&mut self, count: usize, label: (&str, &str), conduct: Conduct) {
-        let invitation = self.invitation.take().unwrap_or_else(|| self.json("refitctl nodes add --ttl 1h"));
-        let text = |name: &str| invitation[name].as_str().unwrap().to_owned();
         let options = FleetOptions {
-            proxy: self.address.clone(),
-            token: text("token"),
-            ca_pin: text("ca_pin").parse().unwrap(),
+            proxy: self.server.address().into(),
+            token: self.invitation.token.clone(),
+            ca_pin: self.invitation.ca_pin.parse().unwrap(),
             agents: count,
             at_once: 4,
             labels: 0,
             version: VERSION.into(),
         };
-        self.invitation = Some(invitation);
         for joined in SimulatedFleet::join(&options).await.unwrap() {
             let options = HostOptions {
-                servers: vec![self.address.clone()],
+                servers: vec![self.server.address().into()],
                 first: 0,
                 labels: HashMap::from([(label.0.to_owned(), label.1.to_owned())]),
                 version: VERSION.into(),
@@ -192,7 +172,7 @@ impl Stage {
         }
         self.hosts += count;
         eventually("every host reports", PATIENCE, async || {
-            let nodes = self.json("refitctl nodes ls");
+            let nodes = self.server.ask(&["nodes", "ls"]);
             nodes.as_array().unwrap().iter().filter(|node| node["version"] == VERSION).count() == self.hosts
         })
         .await;
@@ -209,7 +189,7 @@ impl Stage {
             old.push(task);
         }
         eventually("the mended hosts report", PATIENCE, async || {
-            let nodes = self.json("refitctl nodes ls");
+            let nodes = self.server.ask(&["nodes", "ls"]);
             let is_mended = |node: &&Value| node.to_string().contains(r#""mended":"yes""#);
             nodes.as_array().unwrap().iter().filter(is_mended).count() == old.len()
         })

@@ -6,8 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use refit_testbed::{Process, directory, eventually};
-use refit_types::DataDir;
+use refit_testbed::{Server, directory, link_files};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A control plane with archives of two versions, and of one whose agent does not run.
 pub struct Cluster {
     pub folder: TempDir,
-    _server: Process,
+    server: Server,
     pub address: String,
     pub pin: String,
 }
@@ -64,27 +63,21 @@ impl Cluster {
     pub async fn start() -> Self {
         let folder = directory();
         let data = folder.path().join("server");
-        std::fs::create_dir(&data).unwrap();
-        symlink_copy(archives(), &data.join("artifacts"));
-        let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
-        let arguments = fixed.into_iter().chain([data.to_str().unwrap()]).map(str::to_owned);
-        let server = Process::start(REFIT, &arguments.collect::<Vec<_>>(), &data.with_extension("log"));
-        let endpoint = DataDir::new(&data).endpoint();
-        eventually("the server answers", PATIENCE, async || {
-            endpoint.exists() && ctl(&data, &["status"]).status.success()
-        })
-        .await;
-        let made = ctl(&data, &["nodes", "add", "--format", "json"]);
-        let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-        let address = std::fs::read_to_string(endpoint).unwrap().trim().to_owned();
-        Self { folder, _server: server, address, pin: made["ca_pin"].as_str().unwrap().into() }
+        link_files(archives(), &data.join("artifacts"));
+        let server = Server::start(REFIT, &data, &[]).await;
+        let (address, pin) = (server.address().into(), server.invite(&[]).ca_pin);
+        Self { folder, server, address, pin }
+    }
+
+    /// What `refitctl` answers to a program.
+    #[track_caller]
+    pub fn ask(&self, arguments: &[&str]) -> Value {
+        self.server.ask(arguments)
     }
 
     pub fn choose(&self, version: &str) {
         let flag = format!("--set-agent-version={version}");
-        let data = self.folder.path().join("server");
-        let chosen = ctl(&data, &["autoupdate", "update", &flag, "--immediate"]);
-        assert!(chosen.status.success(), "{chosen:?}");
+        self.ask(&["autoupdate", "update", &flag, "--immediate"]);
     }
 
     /// An image with the first version in it.
@@ -95,19 +88,6 @@ impl Cluster {
         assert_eq!(said(&enabled), "Installed 1.2.3.\n");
         image
     }
-}
-
-/// Files are served from the directory itself only, so they are linked and not pointed to.
-fn symlink_copy(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-}
-
-fn ctl(data: &Path, arguments: &[&str]) -> Output {
-    Command::new(REFIT).args(["ctl", "--data-dir"]).arg(data).args(arguments).output().unwrap()
 }
 
 #[track_caller]
