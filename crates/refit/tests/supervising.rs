@@ -7,12 +7,17 @@ mod cluster;
 #[path = "supervising/supervisor.rs"]
 mod supervisor;
 
+use std::cell::Cell;
 use std::process::Stdio;
+use std::time::Duration;
 
 use cluster::{Cluster, Image, PATIENCE, said};
-use refit_testbed::{Signal, eventually};
+use refit_testbed::{Signal, eventually, far_hour};
 use serde_json::json;
 use supervisor::{Supervisor, is_alive, is_gone, pid, send};
+
+/// An updater gives a version more than a minute.
+const LONG_PATIENCE: Duration = Duration::from_secs(240);
 
 #[tokio::test]
 async fn an_upgrade_keeps_the_process_and_a_downgrade_replaces_it() {
@@ -54,6 +59,45 @@ async fn a_version_that_does_not_run_is_undone() {
     assert_eq!(image.active(), "1.2.3");
     assert_eq!(supervisor.state(), Some("running".into()));
     assert!(supervisor.log().contains("the agent failed and is started again"), "the new version was tried");
+}
+
+/// It connects, and so tells the control plane that it runs: that alone makes no upgrade.
+#[tokio::test]
+async fn a_version_that_connects_and_then_dies_is_a_failure_of_the_rollout() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    let groups = json!({
+        "kind": "cluster_maintenance_config",
+        "spec": { "agent_auto_update_groups": { "regular": [{
+            "name": "all", "start_hour": far_hour(), "window_hours": 24, "timeout_seconds": 900, "failure_seconds": 900,
+        }] } },
+    });
+    let file = cluster.folder.path().join("groups.json");
+    std::fs::write(&file, groups.to_string()).unwrap();
+    cluster.ask(&["create", file.to_str().unwrap()]);
+    cluster.ask(&["autoupdate", "update", "--set-agent-version=1.2.4"]);
+
+    let deaths = Cell::new(0);
+    let group = || cluster.ask(&["autoupdate", "status"])["groups"][0].clone();
+    eventually("the group halts", LONG_PATIENCE, async || {
+        let found = supervisor.readiness();
+        let new = found.filter(|agent| agent["connected"] == true && agent["version"] == "1.2.4");
+        if let Some(agent) = new {
+            send(pid(&agent), Signal::KILL);
+            deaths.set(deaths.get() + 1);
+        }
+        let group = group();
+        assert_eq!(group["upgraded"], 0, "{group}");
+        group["state"] == "halted"
+    })
+    .await;
+    assert!(deaths.get() > 0, "it never ran");
+    assert_eq!(group()["failed"], 1, "{}", group());
+    supervisor.runs("1.2.3").await;
+    let hosts = cluster.ask(&["autoupdate", "status", "--group", "all", "--hosts"]);
+    assert!(hosts.to_string().contains("rolled back by its updater at health"), "{hosts}");
 }
 
 #[tokio::test]
@@ -205,6 +249,29 @@ async fn an_update_that_its_end_cut_off_is_undone_before_the_next_start() {
     supervisor.says("Undid the switch to 1.2.5").await;
     assert_eq!(supervisor.runs("1.2.3").await["host_id"], first["host_id"]);
     assert_eq!(image.active(), "1.2.3");
+}
+
+#[tokio::test]
+async fn an_online_recovery_brings_back_the_agent_that_ran() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    let first = supervisor.runs("1.2.3").await;
+    supervisor.obeys(json!({"set_updates": false}));
+    cluster.choose("1.2.5");
+    let mut updater = image.command(&["update"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    supervisor.says("the agent failed and is started again").await;
+    updater.kill().unwrap();
+    updater.wait().unwrap();
+    supervisor.obeys(json!("stop"));
+
+    let undone = "Undid the switch to 1.2.5, which was cut off.\n";
+    assert_eq!(said(&image.update(&["recover", "--online"])), undone);
+    let second = supervisor.runs("1.2.3").await;
+    assert_eq!(second["host_id"], first["host_id"]);
+    assert_eq!((image.active(), supervisor.state()), ("1.2.3".into(), Some("running".into())));
+    assert_eq!(said(&image.update(&["recover", "--online"])), "", "there is nothing left to undo");
+    assert_eq!(supervisor.runs("1.2.3").await["session"], second["session"], "so the agent is left alone");
 }
 
 #[tokio::test]

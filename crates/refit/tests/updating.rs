@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cluster::{Cluster, Image, said};
-use refit_testbed::sweep;
+use refit_testbed::{directory, sweep};
 
 fn versions(image: &Image) -> PathBuf {
     image.root.join("var/lib/refit/versions")
@@ -61,6 +61,28 @@ async fn an_image_gets_what_the_cluster_wants_and_keeps_it() {
 }
 
 #[tokio::test]
+async fn what_is_not_installed_is_not_uninstalled() {
+    let cluster = Cluster::start().await;
+    let bare = Image { root: cluster.folder.path().join("bare") };
+    let none = "Nothing is installed on this host, so nothing was removed.\n";
+    assert_eq!(said(&bare.update(&["uninstall"])), none);
+    assert!(!bare.root.exists(), "and nothing was put there");
+
+    let image = cluster.installed();
+    let database = image.root.join("var/lib/refit/proc/sqlite.db");
+    std::fs::create_dir_all(database.parent().unwrap()).unwrap();
+    std::fs::write(&database, "the agent's").unwrap();
+    assert!(said(&image.update(&["uninstall"])).starts_with("Removed what the updater had installed"));
+    assert!(!versions(&image).exists() && image.root.join("usr/local/bin/refit").symlink_metadata().is_err());
+    assert_eq!(said(&image.update(&["uninstall"])), none);
+    // What runs before each start of an agent leaves its lock there.
+    said(&image.update(&["recover"]));
+    assert_eq!(said(&image.update(&["uninstall"])), none);
+    assert!(versions(&image).join("lock").exists());
+    assert_eq!(std::fs::read_to_string(&database).unwrap(), "the agent's");
+}
+
+#[tokio::test]
 async fn what_cannot_be_had_or_trusted_changes_nothing() {
     let cluster = Cluster::start().await;
     let image = cluster.installed();
@@ -83,6 +105,41 @@ async fn what_cannot_be_had_or_trusted_changes_nothing() {
     let nowhere = other.update(&["enable"]);
     let told = String::from_utf8_lossy(&nowhere.stderr).into_owned();
     assert!(nowhere.status.code() == Some(1) && told.contains("--proxy"), "{told}");
+}
+
+#[test]
+fn a_profile_that_cannot_be_used_is_wrong_use() {
+    let folder = directory();
+    let image = Image { root: folder.path().join("image") };
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/teleport.yaml");
+    let good = std::fs::read_to_string(shipped).unwrap();
+    let path = folder.path().join("mine.yaml");
+    let cases = [
+        (None, "No such file"),
+        (Some("name: [".to_owned()), "line"),
+        (
+            Some(good.replace("data_dir: /var/lib/teleport", "data_dir: lib")),
+            "data_dir: lib is not an absolute",
+        ),
+        (Some(good.replace("config: /etc/teleport.yaml", "config: [1]")), "config: "),
+        (Some(good.replace("package:", "packages:")), "packages"),
+    ];
+    for (text, named) in cases {
+        if let Some(text) = text {
+            assert_ne!(text, good, "{named}");
+            std::fs::write(&path, text).unwrap();
+        }
+        for command in ["status", "update", "recover", "uninstall", "supervise"] {
+            let refused = image.update(&["--profile", path.to_str().unwrap(), command]);
+            let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(2), "{command}: {told}");
+            let begin = format!("error: the profile {} cannot be used: ", path.display());
+            assert!(told.starts_with(&begin) && told[begin.len()..].contains(named), "{named}: {told}");
+        }
+    }
+    assert!(!image.root.exists());
+    std::fs::write(&path, good).unwrap();
+    said(&image.update(&["--profile", path.to_str().unwrap(), "status"]));
 }
 
 fn kill_after(mut child: Child, delay: Duration) {

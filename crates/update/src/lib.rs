@@ -8,6 +8,7 @@ mod backup;
 mod config;
 mod control;
 mod disk;
+mod failure;
 mod health;
 mod host;
 mod journal;
@@ -22,6 +23,7 @@ mod service;
 mod supervisor;
 mod switch;
 mod takeover;
+mod uninstall;
 mod units;
 mod updater;
 
@@ -32,6 +34,7 @@ pub use backup::{
 pub use config::{Config, ConfigError};
 pub use control::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
+pub use failure::{FailedStep, StepFailed};
 pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service, ServiceState};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
@@ -43,6 +46,7 @@ pub use report::last_status;
 pub use service::{NoService, Supervised, Systemd};
 pub use supervisor::{Supervision, SupervisorError, TIED, Tied, supervise};
 pub use switch::{
-    Database, Parts, StepFailed, Switched, Way, active_version, database_for, is_complete, next_try,
+    Database, Parts, Recovery, Switched, Way, active_version, database_for, is_complete, next_try,
 };
+pub use uninstall::is_installed;
 pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};

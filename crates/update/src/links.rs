@@ -60,6 +60,21 @@ pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::
     Ok(())
 }
 
+/// Whether any link is this agent's.
+pub(crate) fn is_any_placed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
+    any_of(disk, &wanted(layout, profile))
+}
+
+/// Whether any of these is there.
+pub(crate) fn any_of(disk: &dyn Disk, links: &[Wanted]) -> io::Result<bool> {
+    for link in links {
+        if link.is_placed(disk)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Removes every link that is this agent's.
 pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     wanted(layout, profile).iter().try_for_each(|wanted| wanted.remove(disk))

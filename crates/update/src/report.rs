@@ -42,7 +42,7 @@ pub(crate) fn told(mut status: UpdaterStatus, now: &Told<'_>, outcome: &Outcome)
             status.last_failure = Some(UpdateFailure {
                 attempt: now.answer.map(|answer| answer.attempt).unwrap_or_default(),
                 version: version.clone(),
-                step: failure.step.into(),
+                step: failure.step.as_str().into(),
                 reason: failure.reason.clone(),
                 at: now.at,
             });

@@ -9,8 +9,9 @@ use refit_types::Version;
 
 use crate::backup::{back_up, back_up_before, give_back, prepare, restore, usable};
 use crate::disk::{Disk, FileKind, parent, point, point_durably, write_durably};
+use crate::failure::{FailedStep, StepFailed};
 use crate::health::{self, Verdict};
-use crate::host::{Agent, Clock, ControlPlane, HostError, Service, ServiceState};
+use crate::host::{Agent, Clock, ControlPlane, Service, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::profile::Profile;
@@ -57,14 +58,13 @@ pub struct Way<'a> {
     pub proxy: &'a str,
 }
 
-/// A step that failed, and why: kept for the operator and the control plane.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{step}: {reason}")]
-pub struct StepFailed {
-    /// Which step.
-    pub step: &'static str,
-    /// Why.
-    pub reason: String,
+/// Who asks for a recovery: whether there may be an agent to stop, and to start again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Whoever starts the agent next, and wants nothing else started or stopped meanwhile.
+    BeforeStart,
+    /// Somebody on a host that is up: the agent stops for it, and runs again if it ran before the switch.
+    Online,
 }
 
 /// How a switch ended.
@@ -76,14 +76,6 @@ pub enum Switched {
     CalledOff,
     /// It was undone: the old version is active again, with its own database.
     Undone(StepFailed),
-}
-
-pub(crate) fn failed(step: &'static str) -> impl Fn(io::Error) -> StepFailed {
-    move |error| StepFailed { step, reason: error.to_string() }
-}
-
-pub(crate) fn host_failed(step: &'static str) -> impl Fn(HostError) -> StepFailed {
-    move |error| StepFailed { step, reason: error.to_string() }
 }
 
 /// The version that the pointer names.
@@ -133,10 +125,10 @@ impl Parts<'_> {
         self.validate(to)?;
         let backed_up = self.back_up(way)?;
         if database == Database::Restore {
-            prepare(self.disk, self.layout, to).map_err(failed("backup"))?;
+            prepare(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
         }
-        units::forget_reserved(self.disk, self.layout, self.profile).map_err(failed("link"))?;
-        let state = self.service.state().map_err(host_failed("service"))?;
+        units::forget_reserved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
+        let state = self.service.state().map_err(FailedStep::Service.failed())?;
         if !still()? {
             return Ok(Switched::CalledOff);
         }
@@ -147,9 +139,10 @@ impl Parts<'_> {
             backed_up,
             runs: state != ServiceState::Stopped,
         };
-        journal.store(self.disk, self.layout).map_err(failed("journal"))?;
+        journal.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
         let gone = self.go(&journal, database, state);
-        let settled = gone.and_then(|()| Journal::clear(self.disk, self.layout).map_err(failed("settle")));
+        let settled =
+            gone.and_then(|()| Journal::clear(self.disk, self.layout).map_err(FailedStep::Settle.failed()));
         match settled {
             Ok(()) => {
                 if let Err(error) = self.settle(to, state) {
@@ -169,14 +162,14 @@ impl Parts<'_> {
         let folder = self.layout.version(to).join("bin");
         for binary in &self.profile.binaries {
             let path = folder.join(binary);
-            if self.disk.kind(&path).map_err(failed("validate"))?.is_none() {
+            if self.disk.kind(&path).map_err(FailedStep::Validate.failed())?.is_none() {
                 let reason = format!("{to} has no {binary}");
-                return Err(StepFailed { step: "validate", reason });
+                return Err(FailedStep::Validate.failure(reason));
             }
-            let found = self.agent.version_of(&path).map_err(host_failed("validate"))?;
+            let found = self.agent.version_of(&path).map_err(FailedStep::Validate.failed())?;
             if found != *to {
                 let reason = format!("{binary} of {to} says that it is {found}");
-                return Err(StepFailed { step: "validate", reason });
+                return Err(FailedStep::Validate.failure(reason));
             }
         }
         tracing::info!("All binaries of {to} run: {}", self.profile.binaries.join(", "));
@@ -185,11 +178,11 @@ impl Parts<'_> {
 
     /// Whether there was anything to back up.
     fn back_up(&self, Way { from, proxy, .. }: Way<'_>) -> Result<bool, StepFailed> {
-        if self.disk.kind(&self.layout.database()).map_err(failed("backup"))?.is_none() {
+        if self.disk.kind(&self.layout.database()).map_err(FailedStep::Backup.failed())?.is_none() {
             return Ok(false);
         }
         let Some(from) = from else {
-            back_up_before(self.disk, self.layout).map_err(failed("backup"))?;
+            back_up_before(self.disk, self.layout).map_err(FailedStep::Backup.failed())?;
             tracing::info!("Backed up the database that was there before");
             return Ok(true);
         };
@@ -200,9 +193,9 @@ impl Parts<'_> {
             creation_time: self.clock.now(),
             identity_valid_until: identity.valid_until,
             identity_issuer: identity.issuer,
-            proved: self.is_proved(from).map_err(failed("backup"))?,
+            proved: self.is_proved(from).map_err(FailedStep::Backup.failed())?,
         };
-        back_up(self.disk, self.layout, &spec).map_err(failed("backup"))?;
+        back_up(self.disk, self.layout, &spec).map_err(FailedStep::Backup.failed())?;
         tracing::info!("Backed up the database of {from}");
         Ok(true)
     }
@@ -222,35 +215,36 @@ impl Parts<'_> {
 
     fn go(&self, journal: &Journal, database: Database, state: ServiceState) -> Result<(), StepFailed> {
         let to = &journal.to;
-        links::place(self.disk, self.layout, self.profile).map_err(failed("link"))?;
+        links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         // From here on whoever starts the agent may start the new version.
         let running = Journal { step: Step::Running, ..journal.clone() };
-        running.store(self.disk, self.layout).map_err(failed("journal"))?;
+        running.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
         // Only an agent of ours was started by a path that leads to the new version.
         let reloads = state == ServiceState::Running && database == Database::Keep && journal.from.is_some();
         if state != ServiceState::Stopped && !reloads || database == Database::Restore {
             tracing::info!("Stopping {}", self.layout.unit());
-            self.service.stop().map_err(host_failed("stop"))?;
+            self.service.stop().map_err(FailedStep::Stop.failed())?;
         }
         if database == Database::Restore {
-            restore(self.disk, self.layout).map_err(failed("restore"))?;
+            restore(self.disk, self.layout).map_err(FailedStep::Restore.failed())?;
             tracing::info!("Restored the database that {to} had when it was left");
         }
         if let Some(from) = &journal.from {
             let (back, target) = (self.layout.active_back(), self.layout.active_target(from));
-            point_durably(self.disk, &back, &target).map_err(failed("switch"))?;
-            units::reserve(self.disk, self.layout, self.profile, to).map_err(failed("switch"))?;
+            point_durably(self.disk, &back, &target).map_err(FailedStep::Switch.failed())?;
+            units::reserve(self.disk, self.layout, self.profile, to).map_err(FailedStep::Switch.failed())?;
         }
         let since = self.clock.now();
-        point(self.disk, &self.layout.active(), &self.layout.active_target(to)).map_err(failed("switch"))?;
+        point(self.disk, &self.layout.active(), &self.layout.active_target(to))
+            .map_err(FailedStep::Switch.failed())?;
         if reloads {
             // While the agent starts, the rest is done: the journal has the way back from all of it.
-            self.service.reload().map_err(host_failed("restart"))?;
+            self.service.reload().map_err(FailedStep::Restart.failed())?;
         }
-        self.disk.sync_dir(parent(&self.layout.active())).map_err(failed("switch"))?;
+        self.disk.sync_dir(parent(&self.layout.active())).map_err(FailedStep::Switch.failed())?;
         tracing::info!("{} now leads to {to}", self.layout.active().display());
-        if self.place_units(to, journal.from.is_none()).map_err(failed("link"))? {
-            self.service.refresh().map_err(host_failed("service"))?;
+        if self.place_units(to, journal.from.is_none()).map_err(FailedStep::Link.failed())? {
+            self.service.refresh().map_err(FailedStep::Service.failed())?;
         }
         let unit = self.layout.unit();
         match (state, reloads) {
@@ -260,11 +254,11 @@ impl Parts<'_> {
             }
             (_, true) => tracing::info!("Reloaded {unit}"),
             (_, false) => {
-                self.service.start().map_err(host_failed("restart"))?;
+                self.service.start().map_err(FailedStep::Restart.failed())?;
                 tracing::info!("Started {unit}");
             }
         }
-        self.is_healthy(to, since).map_err(|reason| StepFailed { step: "health", reason })
+        self.is_healthy(to, since).map_err(FailedStep::Health.failed())
     }
 
     fn is_healthy(&self, version: &Version, since: Timestamp) -> Result<(), String> {
@@ -315,7 +309,7 @@ impl Parts<'_> {
     fn undo_after(&self, journal: Journal, failure: StepFailed, state: ServiceState) -> StepFailed {
         let since = self.clock.now();
         let undone = Journal::load(self.disk, self.layout)
-            .map_err(failed("undo"))
+            .map_err(FailedStep::Undo.failed())
             .and_then(|stored| self.undo(&stored.unwrap_or_else(|| journal.clone())));
         let more = match (undone, &journal.from) {
             (Err(error), _) => format!("; the way back failed at {error}; the next update tries it again"),
@@ -331,19 +325,21 @@ impl Parts<'_> {
     /// Goes back to what was before, pointer and database.
     fn undo(&self, journal: &Journal) -> Result<(), StepFailed> {
         if journal.step == Step::Running {
-            self.service.stop().map_err(host_failed("undo"))?;
+            self.service.stop().map_err(FailedStep::Undo.failed())?;
             if journal.backed_up {
-                give_back(self.disk, self.layout, &self.backup_of(journal)).map_err(failed("undo"))?;
+                give_back(self.disk, self.layout, &self.backup_of(journal))
+                    .map_err(FailedStep::Undo.failed())?;
             }
         }
         match &journal.from {
-            Some(from) => self.point_back(from).map_err(failed("undo"))?,
-            None => self.point_nowhere().map_err(failed("undo"))?,
+            Some(from) => self.point_back(from).map_err(FailedStep::Undo.failed())?,
+            None => self.point_nowhere().map_err(FailedStep::Undo.failed())?,
         }
         let has_changed = match &journal.from {
             Some(from) => {
                 tracing::info!("Went back to {from} and its database");
-                units::take_reserved(self.disk, self.layout, self.profile).map_err(failed("undo"))?
+                units::take_reserved(self.disk, self.layout, self.profile)
+                    .map_err(FailedStep::Undo.failed())?
             }
             None => {
                 tracing::info!("Went back to what was there before");
@@ -351,14 +347,14 @@ impl Parts<'_> {
             }
         };
         if has_changed {
-            self.service.refresh().map_err(host_failed("undo"))?;
+            self.service.refresh().map_err(FailedStep::Undo.failed())?;
         }
         if journal.runs {
             tracing::info!("Starting {}", self.layout.unit());
-            self.service.start().map_err(host_failed("undo"))?;
+            self.service.start().map_err(FailedStep::Undo.failed())?;
         }
         // Last: whoever is cut off before has it all to do again, and it can be done again.
-        Journal::clear(self.disk, self.layout).map_err(failed("undo"))
+        Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())
     }
 
     fn backup_of(&self, journal: &Journal) -> PathBuf {
@@ -380,17 +376,21 @@ impl Parts<'_> {
         units::place(self.disk, self.layout, self.profile, version, is_fresh)
     }
 
-    /// Undoes what an updater was cut off in the middle of; what it undid, if anything. Where this goes before the
-    /// agent's start, nobody is asked to stop or start it, unless it runs all the same.
-    pub fn recover(&self, before_start: bool) -> Result<Option<Journal>, StepFailed> {
-        let Some(journal) = Journal::load(self.disk, self.layout).map_err(failed("recover"))? else {
+    /// Undoes what an updater was cut off in the middle of; what it undid, if anything. An agent that runs although it is
+    /// only to start is stopped for it, and started again.
+    pub fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, StepFailed> {
+        let Some(journal) = Journal::load(self.disk, self.layout).map_err(FailedStep::Recover.failed())?
+        else {
             return Ok(None);
         };
         tracing::warn!("An update to {} was cut off; going back", journal.to);
-        if before_start && !matches!(self.service.state(), Ok(ServiceState::Running)) {
-            Parts { service: &NoService, ..*self }.undo(&journal)?;
-        } else {
-            self.undo(&journal)?;
+        let is_online = match recovery {
+            Recovery::Online => true,
+            Recovery::BeforeStart => matches!(self.service.state(), Ok(ServiceState::Running)),
+        };
+        match is_online {
+            true => self.undo(&journal)?,
+            false => Parts { service: &NoService, ..*self }.undo(&journal)?,
         }
         Ok(Some(journal))
     }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::backup::remove_if_there;
 use crate::disk::write_durably;
+use crate::failure::{FailedStep, StepFailed};
 use crate::host::ServiceState;
 use crate::links;
-use crate::switch::{Parts, StepFailed, active_version, failed, host_failed};
+use crate::switch::{Parts, active_version};
 use crate::units;
 use crate::updater::Packages;
 
@@ -28,46 +29,48 @@ impl Parts<'_> {
             return Ok(());
         };
         let note = self.layout.versions().join("takeover.json");
-        if packages.is_installed(package).map_err(host_failed("package"))? {
-            if self.disk.kind(&note).map_err(failed("package"))?.is_none() {
+        if packages.is_installed(package).map_err(FailedStep::Package.failed())? {
+            if self.disk.kind(&note).map_err(FailedStep::Package.failed())?.is_none() {
                 let before = self.service_now()?;
-                let bytes =
-                    serde_json::to_vec(&before).map_err(io::Error::other).map_err(failed("package"))?;
-                write_durably(self.disk, &note, &bytes, 0o600).map_err(failed("package"))?;
+                let bytes = serde_json::to_vec(&before)
+                    .map_err(io::Error::other)
+                    .map_err(FailedStep::Package.failed())?;
+                write_durably(self.disk, &note, &bytes, 0o600).map_err(FailedStep::Package.failed())?;
             }
-            packages.purge(package).map_err(host_failed("package"))?;
+            packages.purge(package).map_err(FailedStep::Package.failed())?;
             tracing::info!("Purged the package {package}; its configuration and data stay");
         }
         let Ok(bytes) = self.disk.read(&note) else { return Ok(()) };
-        let before = serde_json::from_slice(&bytes).map_err(io::Error::other).map_err(failed("package"))?;
+        let before =
+            serde_json::from_slice(&bytes).map_err(io::Error::other).map_err(FailedStep::Package.failed())?;
         self.be_as(before)?;
-        remove_if_there(self.disk, &note).map_err(failed("package"))?;
-        self.disk.sync_dir(&self.layout.versions()).map_err(failed("package"))
+        remove_if_there(self.disk, &note).map_err(FailedStep::Package.failed())?;
+        self.disk.sync_dir(&self.layout.versions()).map_err(FailedStep::Package.failed())
     }
 
     fn service_now(&self) -> Result<Before, StepFailed> {
         Ok(Before {
-            enabled: self.service.is_enabled().map_err(host_failed("package"))?,
-            running: self.service.state().map_err(host_failed("package"))? != ServiceState::Stopped,
-            masked: units::is_masked(self.disk, self.layout).map_err(failed("package"))?,
+            enabled: self.service.is_enabled().map_err(FailedStep::Package.failed())?,
+            running: self.service.state().map_err(FailedStep::Package.failed())? != ServiceState::Stopped,
+            masked: units::is_masked(self.disk, self.layout).map_err(FailedStep::Package.failed())?,
         })
     }
 
     fn be_as(&self, before: Before) -> Result<(), StepFailed> {
-        if !before.masked && units::is_masked(self.disk, self.layout).map_err(failed("package"))? {
-            remove_if_there(self.disk, &self.layout.mask()).map_err(failed("package"))?;
+        if !before.masked && units::is_masked(self.disk, self.layout).map_err(FailedStep::Package.failed())? {
+            remove_if_there(self.disk, &self.layout.mask()).map_err(FailedStep::Package.failed())?;
         }
-        links::place(self.disk, self.layout, self.profile).map_err(failed("link"))?;
-        if let Some(active) = active_version(self.disk, self.layout).map_err(failed("link"))? {
-            self.place_units(&active, false).map_err(failed("link"))?;
+        links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
+        if let Some(active) = active_version(self.disk, self.layout).map_err(FailedStep::Link.failed())? {
+            self.place_units(&active, false).map_err(FailedStep::Link.failed())?;
         }
-        self.service.refresh().map_err(host_failed("package"))?;
+        self.service.refresh().map_err(FailedStep::Package.failed())?;
         if before.enabled {
-            self.service.set_enabled(true).map_err(host_failed("package"))?;
+            self.service.set_enabled(true).map_err(FailedStep::Package.failed())?;
         }
         let now = self.service_now()?;
         match before.running && !now.running {
-            true => self.service.start().map_err(host_failed("package")),
+            true => self.service.start().map_err(FailedStep::Package.failed()),
             false => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use refit_types::Version;
 use crate::backup::remove_if_there;
 use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_empty, write_durably};
 use crate::layout::Layout;
-use crate::links::{Wanted, put_aside, take_back};
+use crate::links::{Wanted, any_of, put_aside, take_back};
 use crate::profile::Profile;
 
 /// Copies the units of a version to where they are read, and says whether any was another. What else was there on a
@@ -120,6 +120,11 @@ fn wants(layout: &Layout, profile: &Profile) -> Vec<Wanted> {
 /// Has the updater started at boot.
 pub(crate) fn place_wants(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     wants(layout, profile).iter().try_for_each(|wanted| wanted.place(disk))
+}
+
+/// Whether anything of the updater is started at boot.
+pub(crate) fn is_any_wanted(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
+    any_of(disk, &wants(layout, profile))
 }
 
 /// Whether nobody is to start the service. A package leaves that behind when it is removed, until it is purged.

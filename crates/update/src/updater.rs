@@ -5,19 +5,13 @@ use std::time::Duration;
 
 use refit_types::{UpdaterStatus, Version};
 
-use crate::backup::remove_if_there;
 use crate::config::{Config, ConfigError};
-use crate::disk::{Disk, create_dirs_durably, parent, remove_if_empty, write_durably};
+use crate::disk::{Disk, create_dirs_durably, write_durably};
+use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, HostError};
 use crate::report::{Told, last_status, told};
-use crate::switch::{
-    Parts, StepFailed, Switched, Way, active_version, database_for, failed, host_failed, is_complete,
-    next_try,
-};
+use crate::switch::{Parts, Switched, Way, active_version, database_for, is_complete, next_try};
 use crate::{Circumstances, Layout, links, units};
-
-/// The steps that say something about a version when they fail, and not about the host or the network.
-const BLAMES_THE_VERSION: [&str; 3] = ["validate", "restart", "health"];
 
 /// What a command came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,19 +171,19 @@ impl Updater<'_> {
             return Ok(outcome);
         }
         self.parts.take_over(self.packages)?;
-        links::place(disk, layout, profile).map_err(failed("link"))?;
+        links::place(disk, layout, profile).map_err(FailedStep::Link.failed())?;
         if let Some(active) = self.active()? {
-            self.parts.place_units(&active, false).map_err(failed("link"))?;
+            self.parts.place_units(&active, false).map_err(FailedStep::Link.failed())?;
         }
-        units::place_wants(disk, layout, profile).map_err(failed("link"))?;
+        units::place_wants(disk, layout, profile).map_err(FailedStep::Link.failed())?;
         config = self.config()?;
         (config.enabled, config.proxy) = (true, Some(proxy));
         config.base_url = base_url.or(config.base_url);
         config.ca_pin = ca_pin.or(config.ca_pin);
         config = self.tidy(config, &target)?;
         config.store(disk, &layout.config())?;
-        service.refresh().map_err(host_failed("service"))?;
-        service.set_updates(true).map_err(host_failed("service"))?;
+        service.refresh().map_err(FailedStep::Service.failed())?;
+        service.set_updates(true).map_err(FailedStep::Service.failed())?;
         tracing::info!("Updates are enabled");
         self.tell(&config, Some(&answer), outcome)
     }
@@ -209,37 +203,6 @@ impl Updater<'_> {
         config.pinned_version = version;
         config.store(self.parts.disk, &self.parts.layout.config())?;
         self.tell(&config, None, Outcome::Nothing(String::new())).map(drop)
-    }
-
-    /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
-    /// agent's configuration, database and identity stay.
-    pub fn uninstall(&self) -> Result<(), UpdateError> {
-        let Parts { disk, layout, profile, service, .. } = self.parts;
-        let mut config = self.config()?;
-        config.enabled = false;
-        if disk.kind(&layout.config()).map_err(failed("uninstall"))?.is_some() {
-            config.store(disk, &layout.config())?;
-        }
-        service.set_updates(false).map_err(host_failed("uninstall"))?;
-        let active = self.active()?;
-        if active.is_some() {
-            service.stop().map_err(host_failed("uninstall"))?;
-            tracing::info!("Stopped {}", layout.unit());
-            service.set_enabled(false).map_err(host_failed("uninstall"))?;
-        }
-        links::remove(disk, layout, profile).map_err(failed("uninstall"))?;
-        if let Some(folder) = layout.own_bin() {
-            remove_if_empty(disk, &folder).map_err(failed("uninstall"))?;
-            remove_if_empty(disk, parent(&folder)).map_err(failed("uninstall"))?;
-        }
-        units::remove(disk, layout, profile, active.as_ref()).map_err(failed("uninstall"))?;
-        tracing::info!("Removed the links and units");
-        remove_if_there(disk, &layout.active()).map_err(failed("uninstall"))?;
-        disk.sync_dir(&layout.data()).map_err(failed("uninstall"))?;
-        service.refresh().map_err(host_failed("uninstall"))?;
-        disk.remove_dir_all(&layout.versions()).map_err(failed("uninstall"))?;
-        tracing::info!("Removed {}", layout.versions().display());
-        Ok(())
     }
 
     fn go(
@@ -274,8 +237,7 @@ impl Updater<'_> {
         };
         let still = || {
             let asked = || {
-                let failed = |error: HostError| StepFailed { step: "find", reason: error.to_string() };
-                let answer = self.parts.control.find().map_err(failed)?;
+                let answer = self.parts.control.find().map_err(FailedStep::Find.failed())?;
                 Ok(answer.auto_update && answer.version == *target)
             };
             if is_free { Ok(true) } else { asked() }
@@ -302,23 +264,21 @@ impl Updater<'_> {
 
     fn fetch(&self, answer: &Answer, target: &Version) -> Result<(), StepFailed> {
         let Parts { disk, layout, control, .. } = self.parts;
-        if is_complete(disk, layout, target).map_err(failed("download"))? {
+        if is_complete(disk, layout, target).map_err(FailedStep::Download.failed())? {
             tracing::info!("{target} is on the disk already");
             return Ok(());
         }
         control
             .fetch(&Answer { version: target.clone(), ..answer.clone() })
-            .map_err(|error| StepFailed { step: "download", reason: error.to_string() })
+            .map_err(FailedStep::Download.failed())
     }
 
     /// Why the version is not tried again yet, if it has failed before. What failed for another reason is tried again
     /// each time.
     fn holds_back(&self, target: &Version, attempt: u64) -> Option<String> {
         let status = self.status();
-        let failure = status.last_failure.as_ref();
-        let failure = failure.filter(|failure| {
-            failure.version == *target && BLAMES_THE_VERSION.contains(&failure.step.as_str())
-        })?;
+        let failure = status.last_failure.as_ref().filter(|failure| failure.version == *target)?;
+        FailedStep::from_word(&failure.step).filter(|step| step.blames_the_version())?;
         let next = next_try(status.failures, failure.at);
         let is_new = attempt != 0 && attempt != failure.attempt;
         (!is_new && self.parts.clock.now() < next).then(|| {
@@ -347,11 +307,11 @@ impl Updater<'_> {
         }
     }
 
-    fn config(&self) -> Result<Config, UpdateError> {
+    pub(crate) fn config(&self) -> Result<Config, UpdateError> {
         Ok(Config::load(self.parts.disk, &self.parts.layout.config())?)
     }
 
-    fn active(&self) -> Result<Option<Version>, UpdateError> {
+    pub(crate) fn active(&self) -> Result<Option<Version>, UpdateError> {
         active_version(self.parts.disk, self.parts.layout)
             .map_err(|source| UpdateError::Disk { what: "the pointer to the active version", source })
     }

@@ -5,6 +5,7 @@
 
 #[path = "cuts/disk.rs"]
 mod disk;
+mod host;
 #[path = "cuts/machine.rs"]
 mod machine;
 #[path = "cuts/page.rs"]
@@ -67,11 +68,11 @@ fn nothing_is_lost_wherever_the_power_goes() {
     let (mut cuts, mut kills, mut summary, mut tables) = (0, 0, String::new(), String::new());
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
-        let before = clean.disk.operations();
+        let before = clean.ground.operations();
         let _ = clean.switch_to(scenario.target);
         assert_eq!(clean.active().as_deref(), Some(scenario.ends_on), "{}", scenario.name);
         clean.assert_sound(scenario.name);
-        let operations = clean.disk.log_since(before);
+        let operations = clean.ground.log_since(before);
         assert!(operations.len() > 10, "{}: only {} operations", scenario.name, operations.len());
         let mut table = String::new();
         for (cut, operation) in operations.iter().enumerate() {
@@ -100,8 +101,8 @@ Each command runs on a disk that knows what was synced, and the power goes befor
 everything kept that was written, once with everything lost that was not synced. After each cut the host boots without a network:
 the version that `active` leads to is whole and starts, its database is its own and was never opened by a later version, and one
 more `update` ends where the run without a cut ended, with the same database. And once the updater alone is killed there, while the
-host goes on: one more `update` ends there too, with the agent running. This page is written by `crates/update/tests/cuts.rs`, which fails
-when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
+host goes on: `recover --online` has the agent run with its own database, and one more `update` ends there too. This page is written by
+`crates/update/tests/cuts.rs`, which fails when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
 
 | command | operations | power cuts | kills | lost |
 | --- | --- | --- | --- | --- |
@@ -114,9 +115,9 @@ fn capital(text: &str) -> String {
 /// Cuts the power, boots, updates once more; gives the version that booted.
 fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced: bool, what: &str) -> String {
     let machine = scenario.machine();
-    machine.disk.cut_after(machine.disk.operations() + cut);
+    machine.ground.cut_after(machine.ground.operations() + cut);
     let _ = machine.switch_to(scenario.target);
-    assert!(machine.disk.is_cut(), "{what}");
+    assert!(machine.ground.is_cut(), "{what}");
     machine.lose_power(drops_unsynced);
     machine.boot(what);
     machine.assert_sound(what);
@@ -128,12 +129,16 @@ fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced:
     booted.unwrap_or_else(|| "nothing".into())
 }
 
-/// Kills the updater alone, and updates once more.
+/// Kills the updater alone, recovers, and updates once more.
 fn after_a_kill(scenario: &Scenario, clean: &Machine, cut: usize, what: &str) {
     let machine = scenario.machine();
-    machine.disk.cut_after(machine.disk.operations() + cut);
+    machine.ground.cut_after(machine.ground.operations() + cut);
     let _ = machine.switch_to(scenario.target);
-    machine.disk.power_on(false);
+    machine.ground.power_on(false);
+    machine.recover_online(what);
+    if !scenario.history.is_empty() {
+        machine.assert_sound(what);
+    }
     let _ = machine.switch_to(scenario.target);
     machine.assert_sound(what);
     assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");
@@ -147,16 +152,16 @@ fn a_disk_that_fills_up_at_any_write_stops_no_agent() {
     let mut fills = 0;
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
-        let before = clean.disk.operations();
+        let before = clean.ground.operations();
         let _ = clean.switch_to(scenario.target);
-        let operations = clean.disk.operations() - before;
+        let operations = clean.ground.operations() - before;
         for fill in 0..operations {
             let what = format!("{} with a disk full after operation {fill} of {operations}", scenario.name);
             let machine = scenario.machine();
-            machine.disk.full_after(machine.disk.operations() + fill);
+            machine.ground.full_after(machine.ground.operations() + fill);
             let _ = machine.switch_to(scenario.target);
             machine.assert_sound(&what);
-            machine.disk.full_after(usize::MAX);
+            machine.ground.full_after(usize::MAX);
             let _ = machine.switch_to(scenario.target);
             machine.assert_sound(&what);
             assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "downgrades/host.rs"]
+#[path = "downgrades/database.rs"]
+mod database;
+#[path = "host/folder.rs"]
+mod folder;
 mod host;
 
-use host::{Agent, Host};
-use refit_update::Outcome;
+use host::Host;
+use refit_update::{FailedStep, Outcome, Urgency};
 
 #[track_caller]
 fn held(outcome: Outcome) -> String {
@@ -54,13 +57,17 @@ fn a_log_of_the_newer_database_is_not_taken_for_one_of_the_older() {
 fn what_a_failed_version_did_to_the_database_is_undone() {
     let host = Host::new();
     host.goes_to("1.0.0");
-    host.agent_is(Agent::NeverReady);
-    let Outcome::Undone { version, failure } = host.update("2.0.0") else { panic!("it was not undone") };
-    assert_eq!((version.to_string().as_str(), failure.step), ("2.0.0", "health"));
+    host.break_versions(&["2.0.0"]);
+    let Outcome::Undone { version, failure } = host.update("2.0.0", Urgency::Now) else {
+        panic!("it was not undone")
+    };
+    assert_eq!((version.to_string().as_str(), failure.step), ("2.0.0", FailedStep::Health));
     assert_eq!(host.rows(), ["1.0.0", "1.0.0 again"]);
     host.is_intact();
-    host.agent_is(Agent::IgnoresReload);
-    let Outcome::Undone { failure, .. } = host.update("2.1.0") else { panic!("it was not undone") };
+    host.state.lock().unwrap().ignores_reload = true;
+    let Outcome::Undone { failure, .. } = host.update("2.1.0", Urgency::Now) else {
+        panic!("it was not undone")
+    };
     assert!(failure.reason.contains("the agent that answers is 1.0.0"), "{failure}");
 }
 
@@ -81,9 +88,12 @@ fn a_version_without_a_good_backup_is_not_gone_back_to() {
             assert!(note.contains(from), "{note}");
             note.replace(from, to)
         });
-        let why = held(host.update("1.0.0"));
+        let why = held(host.update("1.0.0", Urgency::Now));
         assert!(why.contains("older than what is active") && why.contains(told), "{why}");
-        assert_eq!((host.active(), host.rows()), ("2.0.0".into(), vec!["1.0.0".into(), "2.0.0".into()]));
+        assert_eq!(
+            (host.active().unwrap(), host.rows()),
+            ("2.0.0".into(), vec!["1.0.0".into(), "2.0.0".into()])
+        );
         assert_eq!(host.status().held.as_deref(), Some(why.as_str()));
         assert_eq!(host.status().last_failure, None, "it is held, and has not failed");
     }
@@ -91,7 +101,7 @@ fn a_version_without_a_good_backup_is_not_gone_back_to() {
     host.goes_to("1.0.0");
     host.goes_to("2.0.0");
     std::fs::remove_file(host.note("1.0.0")).unwrap();
-    assert!(held(host.update("1.0.0")).contains("no complete backup"));
+    assert!(held(host.update("1.0.0", Urgency::Now)).contains("no complete backup"));
 }
 
 /// 2.0.0 was installed while the agent was stopped, and has never answered: its database is not one to go back to.
@@ -99,28 +109,15 @@ fn a_version_without_a_good_backup_is_not_gone_back_to() {
 fn what_never_worked_leaves_no_backup_to_go_forward_with() {
     let host = Host::new();
     host.goes_to("1.0.0");
-    assert!(matches!(host.update("1.0.0"), Outcome::Nothing(_)), "and it is seen to work");
+    assert!(matches!(host.update("1.0.0", Urgency::Now), Outcome::Nothing(_)), "and it is seen to work");
     host.stop_agent();
-    assert!(matches!(host.update("2.0.0"), Outcome::Switched { .. }));
-    host.agent_is(Agent::NeverReady);
+    assert!(matches!(host.update("2.0.0", Urgency::Now), Outcome::Switched { .. }));
+    host.break_versions(&["2.0.0"]);
     host.start_agent();
-    host.agent_is(Agent::Good);
+    host.break_versions(&[]);
     host.stop_agent();
-    assert!(matches!(host.update("1.0.0"), Outcome::Switched { .. }));
+    assert!(matches!(host.update("1.0.0", Urgency::Now), Outcome::Switched { .. }));
     host.start_agent();
     host.goes_to("2.0.0");
     assert_eq!(host.rows(), ["1.0.0", "1.0.0 again", "2.0.0"], "not what 2.0.0 did the first time");
-}
-
-#[test]
-fn only_what_was_installed_is_uninstalled() {
-    let host = Host::new();
-    host.write_unit("somebody else's");
-    host.uninstall();
-    assert_eq!(host.unit().as_deref(), Some("somebody else's"), "nothing was installed");
-    host.goes_to("1.0.0");
-    assert_eq!(host.unit().as_deref(), Some("[Unit]\n"));
-    host.uninstall();
-    assert_eq!(host.unit(), None);
-    assert_eq!(host.rows(), ["1.0.0"], "the database stays");
 }

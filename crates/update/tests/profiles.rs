@@ -61,7 +61,9 @@ fn faults_are_told_with_the_file_the_field_and_all_at_once() {
         ("    pid_file", "    pidfile", "pidfile"),
         ("\nunit: teleport.service", "", "unit"),
         ("  http:", "  smoke:", "smoke"),
+        ("config: /etc/teleport.yaml", "config: [1]", ": config: "),
         ("config: /etc/teleport.yaml", "config: [1]", "line"),
+        ("    url:", "    url: [1] #", ": readiness.http.url: "),
         ("\nname: teleport", "\nname: teleport\nname: teleport", "name"),
     ] {
         let said = refused(&good.replace(from, to));

@@ -7,8 +7,8 @@ use refit_pki::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
     Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Service, ServiceState, Supervised,
-    SystemPackages, Systemd, UpdateError, Updater, active_version, last_status, trusted_authorities,
+    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Recovery, Service, Supervised, SystemPackages,
+    Systemd, UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -47,7 +47,7 @@ impl Clock for SystemClock {
 impl Host {
     pub(super) fn new(root: &Path, file: Option<&Path>, suffix: Option<&str>) -> Result<Self, Failure> {
         let profile = match file {
-            Some(path) => Profile::load(path).map_err(Failure::failed)?,
+            Some(path) => Profile::load(path).map_err(Failure::usage)?,
             None => Profile::refit(),
         };
         if let Some(suffix) = suffix.filter(|suffix| !is_good_suffix(suffix)) {
@@ -114,17 +114,10 @@ impl Host {
         self.layout.journal().exists()
     }
 
-    /// What is under way, or was cut off.
-    pub(super) fn journal(&self) -> Option<Journal> {
-        Journal::load(&RealDisk, &self.layout).ok().flatten()
-    }
-
-    /// Has the agent run, unless it does.
-    pub(super) fn start_agent(&self) -> Result<(), Failure> {
-        match self.service.state().map_err(Failure::failed)? {
-            ServiceState::Stopped => self.service.start().map_err(Failure::failed),
-            ServiceState::Running | ServiceState::Failing => Ok(()),
-        }
+    /// Whether nothing of an updater is here, not even one at work: a lock would be the first thing.
+    pub(super) fn is_bare(&self) -> Result<bool, Failure> {
+        let is_installed = is_installed(&RealDisk, &self.layout, &self.profile).map_err(Failure::failed)?;
+        Ok(!is_installed && !self.layout.versions().exists())
     }
 
     /// What is active, as it is written.
@@ -151,19 +144,19 @@ impl Host {
 
     /// Undoes what an updater was cut off in the middle of, or finishes it where that is the way.
     pub(super) fn settle(&self) -> Result<(), Failure> {
-        self.recover(false).map(drop)
+        self.recover(Recovery::Online).map(drop)
     }
 
     pub(super) fn status(&self) -> UpdaterStatus {
         last_status(&RealDisk, &self.layout)
     }
 
-    pub(super) fn recover(&self, before_start: bool) -> Result<Option<Journal>, Failure> {
+    pub(super) fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, Failure> {
         if let Some(packages) = self.system_packages() {
             packages.settle().map_err(Failure::failed)?;
         }
         let control = self.control(String::new(), None, None)?;
-        control.with(|control| self.parts(control).recover(before_start).map_err(Failure::failed))
+        control.with(|control| self.parts(control).recover(recovery).map_err(Failure::failed))
     }
 
     /// The control plane that the agent's configuration names.

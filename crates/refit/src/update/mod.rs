@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use refit_pki::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Config, Lock, Outcome, UpdateError, Updater, Urgency};
+use refit_update::{Config, Lock, Outcome, Recovery, UpdateError, Updater, Urgency};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -96,8 +96,12 @@ enum Command {
     #[command(after_help = "Example:\n  refit-update unpin")]
     Unpin,
     /// Undo what an updater was cut off in the middle of; before the agent starts
-    #[command(after_help = "Example:\n  refit-update recover")]
-    Recover,
+    #[command(after_help = "Examples:\n  refit-update recover\n  refit-update recover --online")]
+    Recover {
+        /// On a host that is up: stop the agent for it, and start it again if it ran before
+        #[arg(long)]
+        online: bool,
+    },
     /// Stop the agent and remove what this program installed; configuration and data stay
     #[command(after_help = "Example:\n  refit-update uninstall")]
     Uninstall,
@@ -142,8 +146,8 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         return args.run(&host, &global);
     }
     crate::log::steps_to_stderr()?;
-    if let Command::Recover = command {
-        return recover(&host);
+    if let Command::Recover { online } = command {
+        return recover(&host, if online { Recovery::Online } else { Recovery::BeforeStart });
     }
     if let Some(code) = relay::hand_on(&host, invocation)? {
         return Failure::passed_on(code);
@@ -158,6 +162,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             let _lock = host.wait_for_lock(PATIENCE)?;
             enable(&host, proxy, ca_pin, base_url)
         }
+        Command::Uninstall if host.is_bare()? => uninstalled(false),
         other => {
             let _lock = host.wait_for_lock(PATIENCE)?;
             host.settle()?;
@@ -167,11 +172,11 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
 }
 
 /// An updater that is at work will finish what it began; then there is nothing to recover.
-fn recover(host: &Host) -> Result<(), Failure> {
+fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
     let Some(_lock) = host.lock()? else {
         return output::print("Another updater is at work here, and will finish what it began.");
     };
-    match host.recover(true)? {
+    match host.recover(recovery)? {
         Some(undone) => output::print(&format!("Undid the switch to {}, which was cut off.", undone.to)),
         None => Ok(()),
     }
@@ -231,28 +236,33 @@ fn enable(
 
 /// Commands for which nobody has to be asked.
 fn change(host: &Host, command: Command) -> Result<(), Failure> {
-    let quietly = |work: &dyn Fn(&Updater<'_>) -> Result<(), UpdateError>| {
-        host.with_updater(String::new(), None, None, |updater| work(updater))
-    };
     match command {
         Command::Disable => {
-            quietly(&|updater| updater.disable().map(drop))?;
+            quietly(host, |updater| updater.disable())?;
             output::print("Updates are disabled on this host; `refit-update enable` enables them.")
         }
         Command::Pin { version } => {
-            quietly(&|updater| updater.pin(Some(version.clone())))?;
+            quietly(host, |updater| updater.pin(Some(version.clone())))?;
             output::print(&format!("This host stays on {version} from its next update on."))
         }
         Command::Unpin => {
-            quietly(&|updater| updater.pin(None))?;
+            quietly(host, |updater| updater.pin(None))?;
             output::print("This host follows the cluster again.")
         }
-        Command::Uninstall => {
-            quietly(&|updater| updater.uninstall())?;
-            output::print("Removed what the updater had installed; the agent's configuration and data stay.")
-        }
+        Command::Uninstall => uninstalled(quietly(host, |updater| updater.uninstall())?),
         _ => Ok(()),
     }
+}
+
+fn quietly<T>(host: &Host, work: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>) -> Result<T, Failure> {
+    host.with_updater(String::new(), None, None, work)
+}
+
+fn uninstalled(was_there: bool) -> Result<(), Failure> {
+    output::print(match was_there {
+        true => "Removed what the updater had installed; the agent's configuration and data stay.",
+        false => "Nothing is installed on this host, so nothing was removed.",
+    })
 }
 
 fn pinned(config: &Config) -> Result<Option<CaPin>, Failure> {

@@ -80,16 +80,18 @@ fn others(host: &Host) -> (Vec<Other>, bool) {
     }
 }
 
-/// By one that has not crashed: the version before, or else this one. `recover` is for before a start, and starts nothing.
+/// By one that has not crashed: the version before, or else this one.
 fn go_back(host: &Host, other: Option<&Other>) -> Result<(), Failure> {
-    let Some(other) = other else {
-        let Some(_lock) = host.lock()? else { return Ok(()) };
-        return host.settle();
-    };
-    let is_to_run = host.journal().is_some_and(|journal| journal.runs);
-    let recovered = run(other, &[host.same_agent(), &["recover".into()]].concat());
-    tracing::info!("The way back: {recovered:?}");
-    if is_to_run && !host.is_switching() { host.start_agent() } else { Ok(()) }
+    if let Some(other) = other {
+        let recovered = run(other, &[host.same_agent(), &["recover".into(), "--online".into()]].concat());
+        tracing::info!("The way back: {recovered:?}");
+    }
+    // An older version may not know the option, and does nothing then.
+    if !host.is_switching() {
+        return Ok(());
+    }
+    let Some(_lock) = host.lock()? else { return Ok(()) };
+    host.settle()
 }
 
 fn run(other: &Other, arguments: &[std::ffi::OsString]) -> Ended {
@@ -117,6 +119,14 @@ fn judge(status: io::Result<ExitStatus>) -> Ended {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
+
+    use refit_update::{Journal, RealDisk, Step};
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]
@@ -130,5 +140,90 @@ mod tests {
             assert!(matches!(ended(raw), Ended::Crashed(_)), "{raw}");
         }
         assert!(matches!(judge(Err(io::ErrorKind::NotFound.into())), Ended::Crashed(_)));
+    }
+
+    /// A host on which a switch from 1.0.0 to 2.0.0 was cut off, and whose supervisor does as it is told.
+    struct CutOff {
+        root: TempDir,
+        host: Host,
+        told: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl CutOff {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let data = root.path().join("var/lib/refit");
+            std::fs::create_dir_all(data.join("versions/1.0.0")).unwrap();
+            symlink("versions/2.0.0", data.join("active")).unwrap();
+            let told = Arc::<Mutex<Vec<String>>>::default();
+            obey(UnixListener::bind(data.join("supervisor.sock")).unwrap(), told.clone());
+            let host = Host::new(root.path(), None, None).unwrap();
+            let (from, to) = (Some("1.0.0".parse().unwrap()), "2.0.0".parse().unwrap());
+            let journal = Journal { from, to, step: Step::Running, backed_up: false, runs: true };
+            journal.store(&RealDisk, &host.layout).unwrap();
+            Self { root, host, told }
+        }
+
+        /// An updater that does only this. A child writes it: no process that is started meanwhile has it open.
+        fn updater(&self, deed: &str) -> Other {
+            let path = self.root.path().join("updater");
+            let text =
+                format!("#!/bin/sh\necho \"$@\" >>{}\n{deed}\n", self.root.path().join("asked").display());
+            let mut write = Command::new("sh");
+            write.args(["-c", "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", &text]).arg(&path);
+            assert!(write.status().unwrap().success());
+            Other { path, what: "the updater of 0.9.0".into() }
+        }
+
+        fn asked(&self) -> String {
+            std::fs::read_to_string(self.root.path().join("asked")).unwrap()
+        }
+    }
+
+    fn obey(listener: UnixListener, told: Arc<Mutex<Vec<String>>>) {
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut request = String::new();
+                let _ = stream.read_to_string(&mut request);
+                if request.is_empty() {
+                    continue;
+                }
+                told.lock().unwrap().push(request.trim().into());
+                let _ = stream.write_all(b"\"done\"");
+            }
+        });
+    }
+
+    #[test]
+    fn the_one_that_goes_back_brings_the_agent_back_too() {
+        let cut_off = CutOff::new();
+        let journal = cut_off.host.layout.journal();
+        let other = cut_off.updater(&format!("rm {}", journal.display()));
+        go_back(&cut_off.host, Some(&other)).unwrap();
+        let asked = format!("--root {} recover --online\n", cut_off.root.path().display());
+        assert_eq!(cut_off.asked(), asked);
+        assert_eq!(*cut_off.told.lock().unwrap(), [""; 0], "it is nobody else's to start");
+    }
+
+    #[test]
+    fn this_one_goes_back_where_an_older_one_cannot() {
+        for deed in ["echo \"unexpected argument '--online'\" >&2; exit 2", "exit 1", "kill -SEGV $$"] {
+            let cut_off = CutOff::new();
+            let other = cut_off.updater(deed);
+            go_back(&cut_off.host, Some(&other)).unwrap();
+            assert_eq!(cut_off.asked().lines().count(), 1, "{deed}");
+            assert!(!cut_off.host.is_switching(), "{deed}");
+            assert_eq!(cut_off.host.pointer(), Some("versions/1.0.0".into()), "{deed}");
+            assert_eq!(*cut_off.told.lock().unwrap(), ["\"stop\"", "\"start\""], "{deed}");
+        }
+    }
+
+    #[test]
+    fn nobody_goes_back_beside_an_updater_that_is_at_work() {
+        let cut_off = CutOff::new();
+        let _lock = cut_off.host.lock().unwrap().unwrap();
+        go_back(&cut_off.host, None).unwrap();
+        assert!(cut_off.host.is_switching());
+        assert_eq!(*cut_off.told.lock().unwrap(), [""; 0]);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use refit_testbed::Ran;
+
 use crate::archives;
-use crate::host::{Host, Ran};
+use crate::host::Host;
 
 /// Of 1.2.3, and of no version that the host keeps.
 pub const OUTSIDE: &str = "/root/refit/refit-update";
@@ -120,7 +122,10 @@ async fn the_version_before_does_the_job_of_an_active_updater_that_crashes() {
         host.crash_at(verb);
         let crashed = host.run(&[CRASHING, "/usr/local/bin/refit-update", "update"]);
         let recorded = host.recorded();
-        assert!(recorded.len() == 1 && recorded[0].ends_with(" recover"), "{recorded:?}: {crashed:?}");
+        assert!(
+            recorded.len() == 1 && recorded[0].ends_with(" recover --online"),
+            "{recorded:?}: {crashed:?}"
+        );
         is_undone(&host, &crashed, &marks).await;
     }
 

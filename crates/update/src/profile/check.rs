@@ -22,11 +22,25 @@ impl Profile {
         if text.len() as u64 > LONGEST_FILE {
             return Err(failed(format!("it is longer than {} KiB", LONGEST_FILE / 1024)));
         }
-        let options = serde_saphyr::options! { with_snippet: false };
-        let profile: Self =
-            serde_saphyr::from_str_with_options(&text, options).map_err(|error| failed(error.to_string()))?;
+        let profile = Self::parse(&text).map_err(failed)?;
         let problems = profile.problems();
         if problems.is_empty() { Ok(profile) } else { Err(failed(problems.join("; "))) }
+    }
+
+    /// The first thing that cannot be read is told with its field.
+    fn parse(text: &str) -> Result<Self, String> {
+        let options = serde_saphyr::options! { with_snippet: false };
+        let mut field = None;
+        let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+            serde_path_to_error::deserialize(deserializer).map_err(|error| {
+                field = error.path().iter().next().map(|_| error.path().to_string());
+                error.into_inner()
+            })
+        });
+        read.map_err(|error| match field {
+            Some(field) => format!("{field}: {error}"),
+            None => error.to_string(),
+        })
     }
 
     /// Everything that is wrong with it, each with its field.

@@ -1,0 +1,68 @@
+//! What the updater has put on a host, and how that goes again.
+
+use std::io;
+
+use crate::backup::remove_if_there;
+use crate::disk::{Disk, parent, remove_if_empty};
+use crate::failure::FailedStep;
+use crate::layout::Layout;
+use crate::profile::Profile;
+use crate::switch::Parts;
+use crate::updater::{UpdateError, Updater};
+use crate::{links, units};
+
+/// What is among the versions wherever somebody looked for an updater: the lock of one that did, and an agent's bell.
+const LEFT_BY_LOOKING: [&str; 2] = ["lock", "wake"];
+
+/// Whether anything of the updater is on the host, so that nobody is told of a removal that was none.
+pub fn is_installed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
+    if disk.kind(&layout.active())?.is_some()
+        || links::is_any_placed(disk, layout, profile)?
+        || units::is_any_wanted(disk, layout, profile)?
+    {
+        return Ok(true);
+    }
+    match disk.kind(&layout.versions())? {
+        Some(_) => {
+            let names = disk.list(&layout.versions())?;
+            Ok(names.iter().any(|name| !LEFT_BY_LOOKING.iter().any(|left| name == left)))
+        }
+        None => Ok(false),
+    }
+}
+
+impl Updater<'_> {
+    /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
+    /// agent's configuration, database and identity stay. Says whether there was anything: if not, nothing is touched.
+    pub fn uninstall(&self) -> Result<bool, UpdateError> {
+        let Parts { disk, layout, profile, service, .. } = self.parts;
+        if !is_installed(disk, layout, profile).map_err(FailedStep::Uninstall.failed())? {
+            return Ok(false);
+        }
+        let mut config = self.config()?;
+        config.enabled = false;
+        if disk.kind(&layout.config()).map_err(FailedStep::Uninstall.failed())?.is_some() {
+            config.store(disk, &layout.config())?;
+        }
+        service.set_updates(false).map_err(FailedStep::Uninstall.failed())?;
+        let active = self.active()?;
+        if active.is_some() {
+            service.stop().map_err(FailedStep::Uninstall.failed())?;
+            tracing::info!("Stopped {}", layout.unit());
+            service.set_enabled(false).map_err(FailedStep::Uninstall.failed())?;
+        }
+        links::remove(disk, layout, profile).map_err(FailedStep::Uninstall.failed())?;
+        if let Some(folder) = layout.own_bin() {
+            remove_if_empty(disk, &folder).map_err(FailedStep::Uninstall.failed())?;
+            remove_if_empty(disk, parent(&folder)).map_err(FailedStep::Uninstall.failed())?;
+        }
+        units::remove(disk, layout, profile, active.as_ref()).map_err(FailedStep::Uninstall.failed())?;
+        tracing::info!("Removed the links and units");
+        remove_if_there(disk, &layout.active()).map_err(FailedStep::Uninstall.failed())?;
+        disk.sync_dir(&layout.data()).map_err(FailedStep::Uninstall.failed())?;
+        service.refresh().map_err(FailedStep::Uninstall.failed())?;
+        disk.remove_dir_all(&layout.versions()).map_err(FailedStep::Uninstall.failed())?;
+        tracing::info!("Removed {}", layout.versions().display());
+        Ok(true)
+    }
+}

@@ -1,0 +1,236 @@
+//! A host as the updater sees it: a service, an agent, a control plane and a clock, on whatever disk a test has.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_types::{Edition, Version};
+use refit_update::{
+    Agent, Answer, Clock, Condition, ControlPlane, Disk, HostError, IdentityFacts, Layout, Packages, Parts,
+    Profile, Service, ServiceState, Updater, active_version, create_dirs_durably, write_durably,
+};
+
+pub const PROXY: &str = "refit.example.com:3080";
+const ISSUER: &str = "sha256:aa";
+
+/// What a host of a test stands on.
+pub trait Ground: Debug + Send + Sync {
+    fn disk(&self) -> &dyn Disk;
+
+    /// An agent of that version opens its database, and leaves word of it there.
+    fn open_database(&self, path: &Path, version: &Version);
+
+    /// Whether the host is still there to do this.
+    fn does(&self, _what: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The agent that runs now.
+#[derive(Debug, Clone)]
+pub struct Running {
+    pub version: Version,
+    started_at: Timestamp,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub running: Option<Running>,
+    pub ignores_reload: bool,
+    broken: Vec<Version>,
+    wanted: Option<Version>,
+    milliseconds: i64,
+}
+
+#[derive(Debug)]
+pub struct Host<G> {
+    pub ground: G,
+    pub layout: Layout,
+    pub profile: Profile,
+    pub state: Mutex<State>,
+}
+
+pub fn version(text: &str) -> Version {
+    text.parse().unwrap()
+}
+
+impl<G: Ground> Host<G> {
+    /// A host on which nothing is installed, with its files below `root`.
+    pub fn on(ground: G, root: &Path) -> Self {
+        let profile = Profile::refit();
+        let layout = Layout::new(root, &profile, None);
+        create_dirs_durably(ground.disk(), layout.database().parent().unwrap(), 0o755).unwrap();
+        Self { ground, layout, profile, state: Mutex::default() }
+    }
+
+    /// Has these versions, and no others, never become healthy.
+    pub fn break_versions(&self, broken: &[&str]) {
+        self.state.lock().unwrap().broken = broken.iter().map(|text| version(text)).collect();
+    }
+
+    /// What the control plane says from now on.
+    pub fn want(&self, text: &str) {
+        self.state.lock().unwrap().wanted = Some(version(text));
+    }
+
+    pub fn parts(&self) -> Parts<'_> {
+        Parts {
+            disk: self.ground.disk(),
+            layout: &self.layout,
+            profile: &self.profile,
+            service: self,
+            agent: self,
+            clock: self,
+            control: self,
+        }
+    }
+
+    pub fn updater(&self) -> Updater<'_> {
+        Updater { parts: self.parts(), random: |_| 0, packages: self }
+    }
+
+    /// The version that the pointer names.
+    pub fn active(&self) -> Option<String> {
+        active_version(self.ground.disk(), &self.layout).unwrap().map(|version| version.to_string())
+    }
+
+    /// Starts an agent of the version that the pointer names.
+    pub fn start_agent(&self) {
+        self.start_agent_of(&self.active().expect("a pointer"));
+    }
+
+    pub fn start_agent_of(&self, text: &str) {
+        let version = version(text);
+        self.ground.open_database(&self.layout.database(), &version);
+        let started_at = self.now();
+        self.state.lock().unwrap().running = Some(Running { version, started_at });
+    }
+
+    fn does<T>(&self, what: &str, deed: impl FnOnce() -> T) -> Result<T, HostError> {
+        self.ground.does(what).map_err(|error| HostError(error.to_string()))?;
+        Ok(deed())
+    }
+
+    /// As an archive would come: the version is complete last.
+    fn unpack(&self, version: &Version) -> io::Result<()> {
+        let (disk, folder) = (self.ground.disk(), self.layout.version(version));
+        if disk.kind(&folder)?.is_some() {
+            disk.remove_dir_all(&folder)?;
+        }
+        for part in ["bin", "etc/systemd"] {
+            create_dirs_durably(disk, &folder.join(part), 0o755)?;
+        }
+        for binary in &self.profile.binaries {
+            write_durably(disk, &folder.join("bin").join(binary), version.to_string().as_bytes(), 0o755)?;
+        }
+        for unit in self.profile.updater_units.iter().map(|unit| &unit.name).chain([&self.profile.unit]) {
+            let text = format!("{unit} of {version}");
+            write_durably(disk, &folder.join("etc/systemd").join(unit), text.as_bytes(), 0o644)?;
+        }
+        write_durably(disk, &folder.join("sha256"), b"good", 0o644)
+    }
+}
+
+impl<G: Ground> Service for Host<G> {
+    fn is_enabled(&self) -> Result<bool, HostError> {
+        Ok(true)
+    }
+
+    fn set_enabled(&self, _: bool) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn state(&self) -> Result<ServiceState, HostError> {
+        self.does("ask how the service is", || match self.state.lock().unwrap().running {
+            Some(_) => ServiceState::Running,
+            None => ServiceState::Stopped,
+        })
+    }
+
+    fn reload(&self) -> Result<(), HostError> {
+        let ignores = self.state.lock().unwrap().ignores_reload;
+        self.does("reload the agent", || {
+            if !ignores {
+                self.start_agent();
+            }
+        })
+    }
+
+    fn stop(&self) -> Result<(), HostError> {
+        self.does("stop the agent", || self.state.lock().unwrap().running = None)
+    }
+
+    fn start(&self) -> Result<(), HostError> {
+        self.does("start the agent", || self.start_agent())
+    }
+
+    fn refresh(&self) -> Result<(), HostError> {
+        self.does("have the units read again", || ())
+    }
+
+    fn set_updates(&self, _: bool) -> Result<(), HostError> {
+        self.does("start the timer", || ())
+    }
+}
+
+impl<G: Ground> Agent for Host<G> {
+    fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
+        let name = binary.file_name().unwrap().to_string_lossy();
+        self.does(&format!("run {name} version"), || ())?;
+        let bytes = self.ground.disk().read(binary).map_err(|error| HostError(error.to_string()))?;
+        String::from_utf8(bytes).unwrap().parse().map_err(|_| HostError("it does not run".into()))
+    }
+
+    fn condition(&self) -> Option<Condition> {
+        let state = self.state.lock().unwrap();
+        let running = state.running.as_ref().filter(|running| !state.broken.contains(&running.version))?;
+        let (version, started_at) = (running.version.clone(), running.started_at);
+        Some(Condition { version, started_at, connected: true, reason: None })
+    }
+
+    fn identity(&self) -> IdentityFacts {
+        let valid_until = Some("2099-01-01T00:00:00Z".parse().unwrap());
+        IdentityFacts { valid_until, issuer: Some(ISSUER.into()) }
+    }
+
+    fn trusted_issuers(&self) -> Vec<String> {
+        vec![ISSUER.into()]
+    }
+}
+
+/// A second passes at each look: whoever compares times to the second sees them differ.
+impl<G: Ground> Clock for Host<G> {
+    fn now(&self) -> Timestamp {
+        let mut state = self.state.lock().unwrap();
+        state.milliseconds += 1000;
+        Timestamp::from_millisecond(1_700_000_000_000 + state.milliseconds).unwrap()
+    }
+
+    fn sleep(&self, length: Duration) {
+        self.state.lock().unwrap().milliseconds += i64::try_from(length.as_millis()).unwrap();
+    }
+}
+
+impl<G: Ground> ControlPlane for Host<G> {
+    fn find(&self) -> Result<Answer, HostError> {
+        let version = self.state.lock().unwrap().wanted.clone().expect("a version that is wanted");
+        Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt: 1 })
+    }
+
+    fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
+        self.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
+    }
+}
+
+impl<G: Ground> Packages for Host<G> {
+    fn is_installed(&self, _: &str) -> Result<bool, HostError> {
+        Ok(false)
+    }
+
+    fn purge(&self, _: &str) -> Result<(), HostError> {
+        Ok(())
+    }
+}
