@@ -214,8 +214,12 @@ impl Draft {
 
     /// Closes a window that is over, or moves its end if the hours were changed. One that lies ahead was
     /// opened by a server whose clock is, too; and one that has come to its end, or that another follows, is
-    /// not opened again by a server whose clock is behind.
+    /// not opened again by a server whose clock is behind. A `run` that nobody took up in time is over
+    /// too: a server that is behind would go back to it.
     fn close(&mut self, index: &Index) {
+        if self.record.run.is_some_and(|run| run.end <= self.now) {
+            self.record.run = None;
+        }
         let Some(window) = self.record.window else { return };
         if self.enabled && window.start > self.now {
             return;
@@ -233,9 +237,6 @@ impl Draft {
                     self.enter(GroupState::Scheduled);
                 }
             }
-        }
-        if self.record.run.is_some_and(|run| run.end <= self.now) {
-            self.record.run = None;
         }
     }
 
