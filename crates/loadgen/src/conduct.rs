@@ -93,7 +93,7 @@ pub struct FollowingHost {
     options: HostOptions,
     witness: Arc<Witness>,
     status: UpdaterStatus,
-    tried: u64,
+    tried: Option<u64>,
 }
 
 /// The host is no more.
@@ -103,7 +103,7 @@ impl FollowingHost {
     /// A host that has joined, and whoever sees what it does.
     pub fn new(joined: Joined, options: HostOptions, witness: Arc<Witness>) -> Self {
         let status = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };
-        Self { joined, options, witness, status, tried: 0 }
+        Self { joined, options, witness, status, tried: None }
     }
 
     /// Lives until it dies: connects again, to the next server, whenever it is cut off.
@@ -145,7 +145,7 @@ impl FollowingHost {
                 reply = agent.next_reply() => {
                     let reply = reply?;
                     let wakes = reply.upgrade_due && self.options.asks_every.is_none();
-                    if wakes && reply.attempt != self.tried {
+                    if wakes && Some(reply.attempt) != self.tried {
                         agent.acknowledge(reply.attempt);
                         agent.send().await?;
                         if self.update(agent).await? {
@@ -168,10 +168,11 @@ impl FollowingHost {
     async fn update(&mut self, agent: &mut SimulatedAgent) -> Result<bool, AgentError> {
         let answer = agent.find().await?;
         let is_new = answer.agent_version != self.options.version;
-        if !answer.agent_auto_update || !is_new || answer.agent_update_attempt == self.tried {
+        let attempt = Some(answer.agent_update_attempt);
+        if !answer.agent_auto_update || !is_new || attempt == self.tried {
             return Ok(false);
         }
-        self.tried = answer.agent_update_attempt;
+        self.tried = attempt;
         self.witness.begin();
         let takes = match self.options.conduct {
             Conduct::Hangs(length) => length,

@@ -154,6 +154,7 @@ impl Fleet {
             ended: None,
             attempt: 0,
             on_version: false,
+            proving: false,
             held: false,
             acknowledged: false,
             undone: false,

@@ -18,8 +18,10 @@ pub struct HostFacts {
     pub ended: Option<Ended>,
     /// How often it was told to upgrade, over all epochs.
     pub attempt: u64,
-    /// Whether it reports the version.
+    /// Whether it has the version, and its updater, if one is in charge, agrees.
     pub on_version: bool,
+    /// Whether it runs the version while its updater has yet to say that it stays.
+    pub proving: bool,
     /// Whether its updater will not do it.
     pub held: bool,
     /// Whether its agent has woken its updater for the present attempt.
@@ -72,7 +74,8 @@ impl HostFacts {
             started: upgrade.and_then(|upgrade| upgrade.start_time),
             ended,
             attempt,
-            on_version: report.is_some_and(|report| report.version == plan.version),
+            on_version: report.is_some_and(|report| has_arrived(plan, report)),
+            proving: report.is_some_and(|report| report.version == plan.version && is_proving(report)),
             held: report.is_some_and(|report| hold(plan, report).is_some()),
             acknowledged: attempt > 0 && report.is_some_and(|report| report.hint_acknowledged == attempt),
             undone: report.is_some_and(|report| undone(plan, report, attempt)),
@@ -84,6 +87,20 @@ impl HostFacts {
     pub fn held_because(plan: &Plan, instance: &Instance) -> Option<String> {
         hold(plan, instance.report.as_ref()?)
     }
+}
+
+/// Whether a heartbeat says that its host has the plan's version for good. One that runs it may still go back:
+/// until its updater has written down what is installed, it counts for nothing.
+pub fn has_arrived(plan: &Plan, report: &Report) -> bool {
+    report.version == plan.version && !is_proving(report)
+}
+
+/// Whether the updater in charge takes something else for installed than what runs: it tries that, or has been cut
+/// off, and puts right next time what it says.
+fn is_proving(report: &Report) -> bool {
+    let updater = report.updater.as_deref().filter(|updater| updater.agent_updates_enabled);
+    let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
+    installed.is_some_and(|installed| *installed != report.version)
 }
 
 fn hold(plan: &Plan, report: &Report) -> Option<String> {
@@ -104,4 +121,42 @@ fn undone(plan: &Plan, report: &Report, attempt: u64) -> bool {
     let failure = report.updater.as_deref().and_then(|updater| updater.last_failure.as_ref());
     attempt > 0
         && failure.is_some_and(|failure| failure.attempt == attempt && failure.version == plan.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_types::{Edition, Labels, RotationMark, Session, UpgraderKind};
+
+    use super::*;
+
+    fn report(runs: &str, updater: Option<UpdaterStatus>) -> Report {
+        Report {
+            version: runs.parse().unwrap(),
+            edition: Edition::Oss,
+            node_labels: Labels::default(),
+            instance_labels: Labels::default(),
+            upgrader: UpgraderKind::Binary,
+            updater: updater.map(Box::new),
+            session: Session { id: uuid::Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
+            rotation: RotationMark::default(),
+            hint_acknowledged: 0,
+        }
+    }
+
+    #[test]
+    fn who_runs_a_version_proves_it_until_the_updater_in_charge_agrees() {
+        let installed = |version: &str, enabled| {
+            let agent_version_installed = version.parse().ok();
+            Some(UpdaterStatus {
+                agent_version_installed,
+                agent_updates_enabled: enabled,
+                ..UpdaterStatus::default()
+            })
+        };
+        let proving = |updater| is_proving(&report("1.1.0", updater));
+        assert!(proving(installed("1.0.0", true)));
+        assert!(!proving(installed("1.1.0", true)));
+        assert!(!proving(installed("1.0.0", false)), "it says what it did when it was last in charge");
+        assert!(!proving(installed("", true)) && !proving(None), "nobody can tell");
+    }
 }

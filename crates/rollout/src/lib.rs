@@ -17,7 +17,7 @@ mod waiting;
 pub use answer::Answer;
 pub use cohort::Cohort;
 pub use engine::{Decision, Engine, Progress};
-pub use facts::{Ended, HostFacts, held_by};
+pub use facts::{Ended, HostFacts, has_arrived, held_by};
 pub use hand::{removed, run_by_hand};
 pub use mark::{End, Mark, marked};
 pub use moment::{EXPIRES_AFTER, POLLING_PERIOD};

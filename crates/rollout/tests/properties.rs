@@ -136,6 +136,7 @@ fn host_step() -> impl Strategy<Value = HostStep> {
         }),
         1 => Just(HostStep::JoinSilently),
         4 => Just(HostStep::Acknowledge),
+        3 => Just(HostStep::Try),
         4 => Just(HostStep::Upgrade),
         1 => (0_u8..3).prop_map(|version| HostStep::Report { version }),
         5 => Just(HostStep::Fail),

@@ -16,6 +16,8 @@ mod history;
 mod operators;
 #[path = "rollout/outage.rs"]
 mod outage;
+#[path = "rollout/proving.rs"]
+mod proving;
 #[path = "rollout/restart.rs"]
 mod restart;
 #[path = "rollout/world.rs"]

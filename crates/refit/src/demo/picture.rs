@@ -73,7 +73,7 @@ impl Seen {
         let failed = self.failure.as_ref().is_some_and(|failure| failure.version.to_string() == target);
         let runs = self.is_connected && is(&self.version);
         match () {
-            () if runs && self.is_switching => Doing::Proves,
+            () if runs && (self.is_switching || self.outcome == "in_flight") => Doing::Proves,
             () if runs => Doing::Upgraded,
             () if is(&self.active) && self.is_switching => Doing::Tries,
             () if self.has_tried && !failed => Doing::GoesBack,
@@ -114,7 +114,12 @@ impl Seen {
             _ => {}
         }
         let (now, then) = (self.doing(target), old.map(|(old, target)| old.doing(target)));
-        if then != Some(now) && !matches!(now, Doing::Waits | Doing::Upgraded) {
+        let is_told = match now {
+            Doing::Waits => false,
+            Doing::Upgraded => then.is_some(),
+            _ => true,
+        };
+        if is_told && then != Some(now) {
             lines.push(format!("{}: {}", self.name, self.in_words(target)));
         }
         lines
@@ -253,16 +258,17 @@ mod tests {
     fn an_upgrade_is_told_step_by_step() {
         let (old, new) = (host(), "1.1.0".parse::<Version>().ok());
         let tries = Seen { active: new.clone(), is_switching: true, is_connected: false, ..old.clone() };
-        let proves =
-            Seen { version: new.clone(), is_connected: true, outcome: "upgraded".into(), ..tries.clone() };
-        let done = Seen { is_switching: false, ..proves.clone() };
+        let proves = Seen { version: new.clone(), is_connected: true, ..tries.clone() };
+        let settled = Seen { is_switching: false, ..proves.clone() };
+        let done = Seen { outcome: "upgraded".into(), ..settled.clone() };
         assert_eq!(
-            told(vec![old, tries, proves, done]),
+            told(vec![old, tries, proves, settled, done]),
             [
                 "staging1: fetches 1.1.0",
                 "staging1: tries 1.1.0: up to 60 s to be healthy",
                 "staging1: 1.0.0 -> 1.1.0",
                 "staging1: runs 1.1.0, and proves it for 5 s",
+                "staging1: upgraded",
             ]
         );
     }

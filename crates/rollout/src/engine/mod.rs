@@ -217,8 +217,8 @@ impl Engine {
     pub fn hint(&self, host: HostId, now: Timestamp) -> Option<u64> {
         let slot = self.hosts.get(&host)?;
         let answer = self.answer(Some(host), now);
-        (answer.auto_update && !slot.on_version() && !slot.held() && slot.ended().is_none())
-            .then_some(answer.attempt)
+        let has_it = slot.on_version() || slot.proving();
+        (answer.auto_update && !has_it && !slot.held() && slot.ended().is_none()).then_some(answer.attempt)
     }
 
     /// Why a group is not moving; nothing while it is, or when it has ended.

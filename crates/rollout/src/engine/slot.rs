@@ -23,6 +23,7 @@ const ON_VERSION: u8 = 1 << 1;
 const HELD: u8 = 1 << 2;
 const ACKNOWLEDGED: u8 = 1 << 3;
 const UNDONE: u8 = 1 << 4;
+const PROVING: u8 = 1 << 5;
 
 const NO_GROUP: u16 = u16::MAX;
 
@@ -82,7 +83,8 @@ impl Slot {
                 | flag(facts.on_version, ON_VERSION)
                 | flag(facts.held, HELD)
                 | flag(facts.acknowledged, ACKNOWLEDGED)
-                | flag(facts.undone, UNDONE),
+                | flag(facts.undone, UNDONE)
+                | flag(facts.proving, PROVING),
             ended,
         }
     }
@@ -96,6 +98,7 @@ impl Slot {
             ended: self.ended(),
             attempt: self.attempt,
             on_version: self.on_version(),
+            proving: self.proving(),
             held: self.held(),
             acknowledged: self.acknowledged(),
             undone: self.is(UNDONE),
@@ -109,6 +112,10 @@ impl Slot {
 
     pub(crate) fn on_version(&self) -> bool {
         self.is(ON_VERSION)
+    }
+
+    pub(crate) fn proving(&self) -> bool {
+        self.is(PROVING)
     }
 
     pub(crate) fn held(&self) -> bool {

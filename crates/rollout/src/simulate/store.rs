@@ -127,6 +127,7 @@ impl Store {
             },
             attempt: packed.attempt.into(),
             on_version: packed.is(ON_VERSION),
+            proving: false,
             held: packed.is(HELD),
             acknowledged: packed.is(ACKNOWLEDGED),
             undone: packed.is(UNDONE),

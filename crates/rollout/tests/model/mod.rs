@@ -112,8 +112,16 @@ impl Said {
         self.groups().iter().find(takes).map(|group| group.name.as_str())
     }
 
-    pub fn has_version(&self, instance: &Instance) -> bool {
+    pub fn runs_version(&self, instance: &Instance) -> bool {
         instance.report.as_ref().is_some_and(|report| report.version == self.rollout.version)
+    }
+
+    /// Whether it runs the version, and its updater does not take another one for installed.
+    pub fn has_version(&self, instance: &Instance) -> bool {
+        let Some(report) = instance.report.as_ref() else { return false };
+        let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
+        let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
+        report.version == self.rollout.version && installed.unwrap_or(&report.version) == &report.version
     }
 
     pub fn is_held(&self, instance: &Instance) -> bool {

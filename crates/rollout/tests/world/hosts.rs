@@ -22,7 +22,9 @@ pub enum HostStep {
     JoinSilently,
     /// Its agent says that it woke its updater.
     Acknowledge,
-    /// It reports the version that is rolled out.
+    /// It runs the version that is rolled out, which its updater has yet to find good.
+    Try,
+    /// It reports the version that is rolled out, and so does its updater.
     Upgrade,
     /// It reports some version.
     Report { version: u8 },
@@ -167,7 +169,7 @@ impl World {
                 self.change_report(id, |report, attempt| {
                     report.hint_acknowledged = attempt;
                     if arrives {
-                        report.version = wanted.clone();
+                        settle(report, wanted.clone());
                     }
                 });
             }
@@ -187,10 +189,12 @@ impl World {
         }
     }
 
-    pub fn nobody_tells_of_failures(&mut self) {
+    /// Updaters tell of no failure any more, and have written down what runs.
+    pub fn updaters_are_at_rest(&mut self) {
         for id in self.ids.clone() {
             self.change_report(id, |report, _| {
                 report.updater.get_or_insert_default().last_failure = None;
+                settle(report, report.version.clone());
             });
         }
     }
@@ -224,7 +228,7 @@ impl World {
         let wanted = self.said().rollout.version.clone();
         for id in self.ids.clone() {
             if self.arrives_at(id).is_some_and(|at| at <= self.now) {
-                self.change_report(id, |report, _| report.version = wanted.clone());
+                self.change_report(id, |report, _| settle(report, wanted.clone()));
             }
         }
     }
@@ -232,6 +236,12 @@ impl World {
 
 pub fn joined(id: HostId, now: Timestamp) -> Instance {
     Instance::joined(id, "host", vec![AgentRole::Node], now)
+}
+
+/// That version runs, and the updater takes it for installed.
+fn settle(report: &mut Report, version: Version) {
+    report.updater.get_or_insert_default().agent_version_installed = Some(version.clone());
+    report.version = version;
 }
 
 fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, now: Timestamp) {
@@ -242,9 +252,18 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
     };
     match step {
         HostStep::Acknowledge => report.hint_acknowledged = attempt,
-        HostStep::Upgrade => report.version = wanted.clone(),
-        HostStep::Report { version: number } => report.version = version(*number),
-        HostStep::Fail => updater.last_failure = failure(attempt, wanted),
+        HostStep::Try => {
+            updater.agent_version_installed.get_or_insert_with(|| report.version.clone());
+            report.version = wanted.clone();
+        }
+        HostStep::Upgrade => settle(report, wanted.clone()),
+        HostStep::Report { version: number } => settle(report, version(*number)),
+        HostStep::Fail => {
+            updater.last_failure = failure(attempt, wanted);
+            if let Some(installed) = &updater.agent_version_installed {
+                report.version = installed.clone();
+            }
+        }
         HostStep::FailOtherAttempt { up } => {
             let other = if *up { attempt + 1 } else { attempt.saturating_sub(1) };
             updater.last_failure = failure(other, wanted);

@@ -150,7 +150,7 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
         hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
         let Some((id, instance)) = id.zip(instance) else { continue };
         let wanted = answer.auto_update
-            && !said.has_version(instance)
+            && !said.runs_version(instance)
             && !said.is_held(instance)
             && said.mark(instance).is_none_or(|mark| mark.outcome.is_none());
         let expected = wanted.then_some(answer.attempt);
@@ -170,8 +170,10 @@ pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Hel
         Some(refit_rollout::Ended::Failed { round: 0 }),
         Some(refit_rollout::Ended::TimedOut { round: 0 }),
     ] {
-        for (on_version, undone) in [(false, false), (true, false), (false, true)] {
-            engine.host(&refit_rollout::HostFacts { ended, on_version, undone, ..facts.clone() });
+        for [on_version, proving, undone] in
+            [[false, false, false], [true, false, false], [false, true, false], [false, false, true]]
+        {
+            engine.host(&refit_rollout::HostFacts { ended, on_version, proving, undone, ..facts.clone() });
             let told = engine.answer(Some(host), now);
             hold!(OUTCOME, told == answer, "{host}: {told:?} once it is {ended:?}, {answer:?} before");
         }

@@ -259,7 +259,7 @@ impl World {
         self.everyone_returns();
         self.settle()?;
         self.check()?;
-        self.nobody_tells_of_failures();
+        self.updaters_are_at_rest();
         self.operators_let_it_run()?;
         self.hosts_go(u16::MAX);
         self.settle_with_hosts()?;

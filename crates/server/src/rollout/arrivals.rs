@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use refit_rollout::has_arrived;
 use refit_types::{HostId, Instance};
 
 use super::Rollouts;
@@ -79,7 +80,7 @@ impl Rollouts {
             let state = self.read();
             let engine = state.engine.as_ref().filter(|_| state.is_certain());
             let facts = engine.and_then(|engine| engine.facts(host));
-            engine.is_some_and(|engine| heartbeat.report.version == engine.plan().version)
+            engine.is_some_and(|engine| has_arrived(engine.plan(), &heartbeat.report))
                 && facts.is_some_and(|facts| {
                     let is_new = !facts.on_version || waiting.is_some();
                     facts.member && facts.started.is_some() && facts.ended.is_none() && is_new

@@ -194,7 +194,13 @@ pub(super) fn reason(
             Some(Outcome::Failed { reason, .. }) => reason.to_string(),
             _ => String::new(),
         },
+        Standing::TimedOut if facts.proving => {
+            format!("told at {}, runs {version}, and its updater has not said that it stays", told())
+        }
         Standing::TimedOut => format!("told at {}, still on {version}", told()),
+        Standing::InFlight if facts.proving => {
+            format!("told at {}, runs {version}, which its updater watches", told())
+        }
         Standing::InFlight => {
             let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
             format!("told at {}{acknowledged}", told())

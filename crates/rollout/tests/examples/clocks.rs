@@ -1,6 +1,11 @@
 //! What is promised while the clocks of servers differ.
 
-use super::*;
+use refit_types::{Group, GroupState, Percent, WeeklyWindow};
+
+use crate::cluster::{
+    HOUR, UNTIL_MIDNIGHT, cluster, cluster_of, every_night, group, host, is_told, operator, pass, record,
+};
+use crate::world::{HostStep, OperatorStep, Step, World};
 
 /// A group that is open for an hour, in which nobody's time is up.
 fn slow_group() -> Group {
@@ -78,4 +83,28 @@ fn a_server_whose_clock_is_behind_does_not_go_back_to_the_window_before_that_of_
     assert!(stored <= 8, "{stored} writes");
     assert_eq!(record(&world, 0).window.map(|window| window.start), Some(world.now));
     assert_eq!(record(&world, 0).in_flight, 2);
+}
+
+#[test]
+fn a_window_by_hand_ends_once_where_another_is_open_and_clocks_differ() {
+    let all_day = WeeklyWindow { window_hours: 24, ..every_night() };
+    let mut world = cluster_of(&[100, 100], vec![Group { window: all_day, ..group(0) }], 6);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    world.step(&Step::Skew { server: 0, seconds: -1 }).unwrap();
+    host(&mut world, 5, HostStep::Fail);
+    let second_decides = |world: &mut World| {
+        for step in [Step::HearAll { server: 1 }, Step::Decide { server: 1 }] {
+            world.step(&step).unwrap_or_else(|broken| panic!("{broken}"));
+        }
+    };
+    second_decides(&mut world);
+    world.step(&Step::Pass { seconds: 24 * HOUR - 1 }).unwrap();
+    operator(&mut world, OperatorStep::Run { group: 0 });
+    world.step(&Step::Race { some: 0, step: OperatorStep::ResumeGroup { group: 0 } }).unwrap();
+    // Nobody takes it up until it is over for one of them.
+    world.step(&Step::Pass { seconds: 24 * HOUR }).unwrap();
+    second_decides(&mut world);
+    let stored = in_turns(&mut world);
+    assert!(stored <= 3, "{stored} writes");
+    assert_eq!((record(&world, 0).state, record(&world, 0).run), (GroupState::Active, None));
 }

@@ -1,0 +1,114 @@
+//! What becomes of a host that was told to go.
+
+use refit_types::{Group, GroupState, Outcome, Percent};
+
+use crate::cluster::{UNTIL_MIDNIGHT, cluster, group, host, is_halted, mark, pass, record};
+use crate::world::{HostStep, Step};
+
+#[test]
+fn a_late_success_is_counted() {
+    let mut world = cluster(vec![Group { max_timeout_before_halt: Percent::ALL, ..group(0) }], 2);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    host(&mut world, 0, HostStep::Acknowledge);
+    pass(&mut world, 60);
+    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::TimedOut { .. })));
+    assert_eq!((record(&world, 0).timed_out, record(&world, 0).upgraded), (1, 0));
+    host(&mut world, 0, HostStep::Upgrade);
+    pass(&mut world, 1);
+    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
+    assert_eq!((record(&world, 0).timed_out, record(&world, 0).upgraded), (0, 1));
+}
+
+#[test]
+fn who_runs_the_version_is_in_flight_until_its_updater_finds_it_good() {
+    let next = Group { requires: vec![group(0).name], ..group(1) };
+    let mut world = cluster(vec![Group { max_failed_before_halt: Percent::ALL, ..group(0) }, next], 2);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    (0..2).for_each(|number| host(&mut world, number, HostStep::Try));
+    pass(&mut world, 1);
+    assert_eq!((record(&world, 0).upgraded, record(&world, 0).in_flight), (0, 2));
+    assert_eq!(record(&world, 1).state, GroupState::Scheduled, "nobody goes on before that");
+    host(&mut world, 0, HostStep::Upgrade);
+    host(&mut world, 1, HostStep::Fail);
+    pass(&mut world, 1);
+    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
+    assert!(matches!(mark(&world, 1).outcome, Some(Outcome::Failed { .. })));
+}
+
+#[test]
+fn who_did_not_acknowledge_has_one_polling_period_more() {
+    let mut world = cluster(vec![Group { max_timeout_before_halt: Percent::ALL, ..group(0) }], 2);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    host(&mut world, 0, HostStep::Acknowledge);
+    pass(&mut world, 60 + 599);
+    assert!(mark(&world, 0).outcome.is_some() && mark(&world, 1).outcome.is_none());
+    pass(&mut world, 1);
+    assert!(matches!(mark(&world, 1).outcome, Some(Outcome::TimedOut { .. })));
+}
+
+#[test]
+fn a_started_host_that_is_lost_has_failed_but_not_for_a_time_in_which_nobody_listened() {
+    let mut world = cluster(vec![Group { timeout_seconds: 900, failure_seconds: 100, ..group(0) }], 2);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    host(&mut world, 0, HostStep::Leave);
+    pass(&mut world, 100);
+    world.step(&Step::Outage { server: 0 }).unwrap();
+    pass(&mut world, 129);
+    assert_eq!(mark(&world, 0).outcome, None);
+    pass(&mut world, 1);
+    let Some(Outcome::Failed { reason, .. }) = mark(&world, 0).outcome else { panic!("it did not fail") };
+    assert_eq!(&*reason, "its heartbeat was lost at 2026-07-02 00:00:00 UTC");
+}
+
+#[test]
+fn a_report_of_another_attempt_changes_nothing() {
+    let mut world = cluster(vec![group(0)], 1);
+    host(&mut world, 0, HostStep::Fail);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    for step in [
+        HostStep::FailOtherAttempt { up: false },
+        HostStep::FailOtherAttempt { up: true },
+        HostStep::FailOtherVersion,
+    ] {
+        host(&mut world, 0, step);
+        pass(&mut world, 1);
+        assert_eq!((mark(&world, 0).outcome, record(&world, 0).in_flight), (None, 1));
+    }
+    host(&mut world, 0, HostStep::Fail);
+    pass(&mut world, 1);
+    assert!(is_halted(&world, 0));
+}
+
+#[test]
+fn a_host_that_joined_again_does_not_inherit_what_it_reports_of_an_old_attempt() {
+    let mut world = cluster(vec![group(0)], 2);
+    for (number, acknowledged, undone) in [(0, 0, 1), (1, 1, 0)] {
+        host(&mut world, number, HostStep::Remove);
+        host(&mut world, number, HostStep::JoinAgain { role: 0, acknowledged, undone });
+    }
+    pass(&mut world, UNTIL_MIDNIGHT);
+    assert_eq!(
+        [0, 1].map(|number| (mark(&world, number).attempt, mark(&world, number).outcome)),
+        [(2, None), (2, None)]
+    );
+    let is_acknowledged = world.servers[0].engine.facts(world.ids[1]).unwrap().acknowledged;
+    assert!(!is_acknowledged && record(&world, 0).in_flight == 2);
+}
+
+#[test]
+fn an_attempt_that_cannot_be_counted_on_does_not_break_anything() {
+    let mut world = cluster(vec![group(0)], 1);
+    let mut instance = world.store.records.instance(world.ids[0]).unwrap().clone();
+    instance.report.as_mut().unwrap().hint_acknowledged = u64::MAX;
+    world.store.put_together(None, vec![(world.ids[0], Some(Box::new(instance)))], world.now);
+    world.step(&Step::Pass { seconds: UNTIL_MIDNIGHT }).unwrap();
+    let (server, now) = (&mut world.servers[0], world.now);
+    server.catch_up_with_all(&world.store);
+    for _ in 0..2 {
+        for decision in server.engine.decide(now, 10) {
+            server.apply(&mut world.store, &decision, now);
+        }
+        server.catch_up_with_all(&world.store);
+    }
+    assert_eq!(mark(&world, 0).attempt, u64::MAX);
+}
