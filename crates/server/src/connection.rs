@@ -47,6 +47,11 @@ impl Peer {
         Ok(principal)
     }
 
+    /// What it showed, the leaf first.
+    pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
     /// Until when the certificate is good.
     pub(crate) fn expires(&self) -> Option<Timestamp> {
         self.validity().map(|(_, not_after)| not_after)

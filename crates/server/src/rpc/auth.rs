@@ -14,7 +14,7 @@ use crate::access::caller;
 use crate::authorities::Authorities;
 use crate::events::{Event, Events};
 use crate::issued;
-use crate::web::{Sessions, SignInError};
+use crate::web::{Bearer, Sessions, SignInError};
 
 /// Signs identities for people, and lets them in to the dashboard.
 #[derive(Clone)]
@@ -74,13 +74,13 @@ impl AuthService for Auth {
         request: Request<wire::CreateWebLoginRequest>,
     ) -> Result<Response<wire::CreateWebLoginResponse>, Status> {
         let by = caller(&request)?.clone();
-        let (Some(Principal::User { name, roles, .. }), Some(expires)) = (by.principal(), by.peer.expires())
-        else {
+        let (Some(Principal::User { name, .. }), Some(expires)) = (by.principal(), by.peer.expires()) else {
             return Err(Status::permission_denied("only people sign in to the dashboard"));
         };
         let ttl = request.into_inner().ttl.map(Duration::try_from).transpose();
         let ttl = ttl.map_err(|_| Status::invalid_argument(SignInError::Ttl.to_string()))?;
-        let made = self.sessions.invite(name.as_str(), roles.to_string(), ttl, expires).await;
+        let bearer = Bearer { user: name.as_str(), chain: by.peer.chain(), expires };
+        let made = self.sessions.invite(bearer, ttl).await;
         let made = made.map_err(|error| match error {
             SignInError::Store(error) => store_status(error),
             other => Status::invalid_argument(other.to_string()),

@@ -138,7 +138,8 @@ impl Watcher {
             return Some(if marks == last { ": \n\n".into() } else { told("changed", marks) });
         }
         self.checked = Instant::now();
-        match self.web.sessions.find(&self.guest.secret).await {
+        let trust = self.web.authorities.current().trust.clone();
+        match self.web.sessions.find(&self.guest.secret, &trust).await {
             Ok(None) => None,
             // A store that is away is no reason to hang up.
             Ok(Some(_)) | Err(_) => Some(": alive\n\n".into()),

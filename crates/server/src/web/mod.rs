@@ -46,7 +46,7 @@ use cached::Cached;
 use history::History;
 use live::Live;
 use samples::Samples;
-pub(crate) use sessions::{Sessions, SignInError};
+pub(crate) use sessions::{Bearer, Sessions, SignInError};
 use summary::Summary;
 use visit::Visit;
 

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
+use data_encoding::{BASE64, HEXLOWER};
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{Error, Item, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
-use refit_pki::{ClusterName, Principal};
+use refit_pki::{Principal, Trust};
+use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,7 +22,9 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 const MOST_OF_ONE: usize = 20;
 /// Of everyone.
 const MOST: usize = 1000;
-const SECRET_BYTES: usize = 32;
+/// Too many to guess in five minutes, and few enough for an address that fits into a line of a terminal.
+const CODE_BYTES: usize = 16;
+const SESSION_BYTES: usize = 32;
 
 /// Why nobody is signed in.
 #[derive(Debug, thiserror::Error)]
@@ -50,29 +53,39 @@ pub(crate) struct NewCode {
     pub(crate) session_expires: Timestamp,
 }
 
+/// The identity of somebody who asks for a code: a session is worth what it is worth.
+pub(crate) struct Bearer<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) chain: &'a [CertificateDer<'static>],
+    pub(crate) expires: Timestamp,
+}
+
 /// What is stored under the hash of a code.
 #[derive(Serialize, Deserialize)]
 struct Code {
     user: String,
-    roles: String,
+    chain: Vec<String>,
     expires: Timestamp,
     session_expires: Timestamp,
 }
 
-/// Somebody who is signed in, with the roles that they had then.
+/// Somebody who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) user: String,
-    pub(crate) roles: String,
+    /// The certificates of the identity, in base64.
+    chain: Vec<String>,
     pub(crate) began: Timestamp,
     pub(crate) expires: Timestamp,
 }
 
 impl Session {
-    /// Whom the session speaks for, as a certificate would.
-    pub(crate) fn principal(&self, cluster: &ClusterName) -> Option<Principal> {
-        let (name, roles) = (self.user.parse().ok()?, self.roles.parse().ok()?);
-        Some(Principal::User { cluster: cluster.clone(), name, roles })
+    /// Whom the session speaks for, as the identity would that it was made with: nobody, once its authority is
+    /// no longer trusted.
+    fn principal(&self, trust: &Trust, now: Timestamp) -> Option<Principal> {
+        let der = self.chain.iter().map(|text| BASE64.decode(text.as_bytes()).map(CertificateDer::from));
+        let chain = der.collect::<Result<Vec<_>, _>>().ok()?;
+        trust.verify_client(&chain, now).ok()
     }
 }
 
@@ -89,13 +102,11 @@ impl Sessions {
         Self { backend, now }
     }
 
-    /// A code for somebody whose identity is good until then.
+    /// A code for somebody, for as long as their identity is good.
     pub(crate) async fn invite(
         &self,
-        user: &str,
-        roles: String,
+        bearer: Bearer<'_>,
         ttl: Option<Duration>,
-        identity_expires: Timestamp,
     ) -> Result<NewCode, SignInError> {
         let ttl = ttl.unwrap_or(DEFAULT_TTL);
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
@@ -103,12 +114,13 @@ impl Sessions {
         }
         let now = (self.now)();
         let life = SignedDuration::try_from(ttl).map_err(|_| SignInError::Ttl)?;
-        let session_expires = later(now, life).min(identity_expires);
-        let expires = later(now, CODE_TTL).min(identity_expires);
+        let session_expires = later(now, life).min(bearer.expires);
+        let expires = later(now, CODE_TTL).min(bearer.expires);
         let (waiting, _) = self.living::<Code>(&codes()?, |code| code.expires).await?;
-        self.make_room(waiting.iter().map(|(item, code)| (item, code.user.as_str())), user).await?;
-        let secret = secret();
-        let code = Code { user: user.into(), roles, expires, session_expires };
+        self.make_room(waiting.iter().map(|(item, code)| (item, code.user.as_str())), bearer.user).await?;
+        let secret = secret::<CODE_BYTES>();
+        let chain = bearer.chain.iter().map(|der| BASE64.encode(der)).collect();
+        let code = Code { user: bearer.user.into(), chain, expires, session_expires };
         self.backend.create(&codes()?.child(hash(&secret))?, encoded(&code)?.into()).await?;
         Ok(NewCode { secret, expires, session_expires })
     }
@@ -131,12 +143,12 @@ impl Sessions {
             return Err(SignInError::Full);
         }
         self.make_room(open.iter().map(|(item, session)| (item, session.user.as_str())), &code.user).await?;
-        let session =
-            Session { user: code.user, roles: code.roles, began: now, expires: code.session_expires };
+        let Code { user, chain, session_expires: expires, .. } = code;
+        let session = Session { user, chain, began: now, expires };
         let message = format!("signed in to the dashboard, until {}", utc(session.expires));
         let event = Event::new("session.began", &session.user, format!("user/{}", session.user), message);
         let (told, event) = events.entry(event)?;
-        let secret = secret();
+        let secret = secret::<SESSION_BYTES>();
         let transaction = Transaction::new()
             .expect_revision(&key, item.revision)
             .delete(&key)
@@ -149,11 +161,12 @@ impl Sessions {
         }
     }
 
-    /// The session of that secret, if it is one that has not ended.
-    pub(crate) async fn find(&self, secret: &str) -> Result<Option<Session>> {
+    /// The session of that secret and whom it speaks for, if it has not ended and its identity is still good.
+    pub(crate) async fn find(&self, secret: &str, trust: &Trust) -> Result<Option<(Session, Principal)>> {
         let item = self.backend.get(&sessions()?.child(hash(secret))?).await?;
-        let session: Option<Session> = item.as_ref().and_then(decoded);
-        Ok(session.filter(|session| session.expires > (self.now)()))
+        let (session, now): (Option<Session>, _) = (item.as_ref().and_then(decoded), (self.now)());
+        let session = session.filter(|session| session.expires > now);
+        Ok(session.and_then(|session| session.principal(trust, now).map(|principal| (session, principal))))
     }
 
     /// Ends a session.
@@ -241,8 +254,8 @@ fn hash(secret: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(secret))
 }
 
-fn secret() -> String {
-    let mut bytes = [0; SECRET_BYTES];
+fn secret<const BYTES: usize>() -> String {
+    let mut bytes = [0; BYTES];
     rand::fill(&mut bytes);
     HEXLOWER.encode(&bytes)
 }
@@ -272,35 +285,40 @@ mod tests {
         (Sessions::new(backend.clone(), Timestamp::now), Events::new(backend, Timestamp::now))
     }
 
-    fn far() -> Timestamp {
-        later(Timestamp::now(), SignedDuration::from_hours(1000))
+    fn until(expires: Timestamp) -> Bearer<'static> {
+        Bearer { user: "a", chain: &[], expires }
+    }
+
+    fn long() -> Bearer<'static> {
+        until(later(Timestamp::now(), SignedDuration::from_hours(1000)))
     }
 
     #[tokio::test]
     async fn a_session_ends_no_later_than_the_identity_and_the_longest_there_is() {
         let (sessions, _) = world();
         let soon = later(Timestamp::now(), SignedDuration::from_mins(2));
-        let code = sessions.invite("a", "viewer".into(), None, soon).await.unwrap();
+        let code = sessions.invite(until(soon), None).await.unwrap();
         assert_eq!((code.expires, code.session_expires), (soon, soon));
-        let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
+        let code = sessions.invite(long(), None).await.unwrap();
         assert!(code.session_expires < later(Timestamp::now(), SignedDuration::from_hours(9)));
         for ttl in [Duration::ZERO, MAX_TTL + Duration::from_secs(1)] {
-            let refused = sessions.invite("a", "viewer".into(), Some(ttl), far()).await;
+            let refused = sessions.invite(long(), Some(ttl)).await;
             assert!(matches!(refused, Err(SignInError::Ttl)));
         }
     }
 
     #[tokio::test]
     async fn nobody_has_more_than_their_share() {
-        let (sessions, events) = world();
+        let (records, events) = world();
         let mut secrets = Vec::new();
         for _ in 0..MOST_OF_ONE + 2 {
-            let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
-            secrets.push(sessions.sign_in(&code.secret, &events).await.unwrap().0);
+            let code = records.invite(long(), None).await.unwrap();
+            secrets.push(records.sign_in(&code.secret, &events).await.unwrap().0);
         }
         let mut open = Vec::new();
         for secret in &secrets {
-            open.push(sessions.find(secret).await.unwrap().is_some());
+            let key = sessions().unwrap().child(hash(secret)).unwrap();
+            open.push(records.backend.get(&key).await.unwrap().is_some());
         }
         assert_eq!(open.iter().filter(|open| **open).count(), MOST_OF_ONE);
         assert!(!open[0] && !open[1] && open[2], "the oldest end first");
@@ -309,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn no_secret_is_stored() {
         let (sessions, events) = world();
-        let code = sessions.invite("a", "viewer".into(), None, far()).await.unwrap();
+        let code = sessions.invite(long(), None).await.unwrap();
         let stored = |page: refit_backend::Page| {
             let texts = page.items.iter().map(|item| format!("{} {:?}", item.key, item.value));
             texts.collect::<String>()

@@ -87,10 +87,10 @@ impl Visit {
             return Err(Refusal::Method);
         }
         let guest = match cookie(&head.headers).filter(|_| !path.starts_with("/web/assets/")) {
-            Some(secret) => web.sessions.find(&secret).await?.and_then(|session| {
-                let principal = session.principal(&web.cluster())?;
-                Some(Guest { secret, session, principal })
-            }),
+            Some(secret) => {
+                let found = web.sessions.find(&secret, &web.authorities.current().trust).await?;
+                found.map(|(session, principal)| Guest { secret, session, principal })
+            }
             None => None,
         };
         Ok(Self {
@@ -139,7 +139,10 @@ impl Visit {
     pub(super) fn frame(&self, web: &Web, page: &'static str, title: impl Into<String>) -> Frame {
         let who = self.guest.as_ref().map(|guest| Who {
             name: guest.session.user.clone(),
-            roles: guest.session.roles.replace(',', ", "),
+            roles: match &guest.principal {
+                Principal::User { roles, .. } => roles.to_string().replace(',', ", "),
+                _ => String::new(),
+            },
             token: form_token(&guest.secret),
             until: super::words::Moment(guest.session.expires),
         });

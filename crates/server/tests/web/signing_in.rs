@@ -1,8 +1,11 @@
+use jiff::Timestamp;
 use refit_backend::{Backend, KeyRange};
+use refit_pki::{Authority, Phase, RotationMode};
+use refit_testbed::eventually;
 use serde_json::Value;
 
 use crate::browser::{Browser, invite};
-use crate::world::{World, key};
+use crate::world::{SOON, World, key};
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -128,6 +131,34 @@ async fn what_has_expired_is_refused_and_the_store_holds_no_secret() {
         let refused = invite(&world.store, server, "alice", "viewer", Some(ttl)).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
     }
+    world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_with_the_trust_in_the_identity_that_it_was_made_with() {
+    let world = World::start(1).await;
+    let server = &world.servers[0];
+    let mut browser = Browser::signed_in(&world.store, server, "alice", "admin").await;
+    let mut late = Browser::open(server).await;
+    let unused = invite(&world.store, server, "alice", "admin", None).await.unwrap();
+    let rotate = async |phase: Phase| {
+        let stored = Authority::load(&world.backend).await.unwrap().unwrap();
+        let next = stored.authority().advance(phase, RotationMode::Manual, Timestamp::now()).unwrap();
+        stored.replace(&world.backend, next).await.unwrap();
+    };
+    for phase in [Phase::Init, Phase::UpdateClients, Phase::UpdateServers] {
+        rotate(phase).await;
+        assert_eq!(browser.get("/web/").await.status, 200, "{phase:?}: the old authority still counts");
+    }
+    rotate(Phase::Standby).await;
+    let browser = tokio::sync::Mutex::new(browser);
+    eventually("the session has ended", SOON, || async {
+        browser.lock().await.get("/web/").await.status == 401
+    })
+    .await;
+    let answer = late.post(&format!("/web/login/{}", unused.code), &[]).await;
+    late.take_cookie(&answer);
+    assert_eq!(late.get("/web/").await.status, 401, "a code is worth no more");
     world.shut_down().await;
 }
 
