@@ -25,7 +25,10 @@ async fn a_version_is_set_after_a_look_at_the_plan_and_groups_are_paused_resumed
     tab.assert_calm().await;
     tab.click("#confirm").await;
     tab.until_at("/web/rollout").await;
-    assert_eq!(tab.text("#done").await, "Automatic updates configuration has been updated.");
+    assert_eq!(
+        tab.text("#done").await,
+        "Automatic updates configuration has been updated: agents are to run v15.1.1."
+    );
     assert_eq!(tab.text("#version").await, "v15.1.1");
     assert_eq!(stage.ctl(&["autoupdate", "status"])["version"], "15.1.1");
     tab.assert_calm().await;
@@ -98,7 +101,7 @@ async fn everything_is_reached_by_keyboard_and_seen_to_be() {
     tab.press("Enter").await;
     tab.until("the content has the focus", "document.activeElement.id === 'main'").await;
     let places = walk(&tab, "#pause-databases").await;
-    for place in ["Set a version…", "Pause the rollout…", "canary", "Run now… web", "Pause… databases"]
+    for place in ["Set a version…", "Pause the rollout…", "canary", "Run now… databases", "Pause… databases"]
     {
         assert!(places.iter().any(|there| there == place), "no {place:?} in {places:?}");
     }

@@ -3,7 +3,7 @@ use axum::body::Body;
 use axum::http::Response;
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::rollout_service_server::RolloutService;
-use refit_types::GroupName;
+use refit_types::{GroupName, Version};
 use tonic::Request;
 
 use super::Web;
@@ -125,7 +125,12 @@ pub(super) fn said(visit: &Visit) -> String {
         ("pause", None) => "The rollout is paused: hosts in flight finish, no more are started.".into(),
         ("resume", Some(group)) => format!("Group '{group}' goes on."),
         ("resume", None) => "The rollout goes on.".into(),
-        ("version", _) => "Automatic updates configuration has been updated.".into(),
+        ("version", _) => match visit.query.get("version").parse::<Version>() {
+            Ok(version) => {
+                format!("Automatic updates configuration has been updated: agents are to run v{version}.")
+            }
+            Err(_) => "Automatic updates configuration has been updated.".into(),
+        },
         _ => String::new(),
     }
 }

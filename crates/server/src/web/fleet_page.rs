@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{HostId, Instance, Labels};
+use refit_types::{HostId, Instance, Labels, Version};
 
 use super::Web;
 use super::answer::{Frame, Refusal, rendered};
@@ -12,7 +13,7 @@ use super::cached::aside;
 use super::chart::Chart;
 use super::summary::{STATES, Summary, position, state_at};
 use super::visit::Visit;
-use super::wanted::{Faults, Found, NO_GROUP, Wanted};
+use super::wanted::{FILTERS, Faults, Found, NONE, Wanted};
 use super::words::{Moment, in_words};
 
 const PAGE: usize = 50;
@@ -22,6 +23,9 @@ const MOST_LABELS: usize = 6;
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
 /// How far back the picture can go.
 const SPANS: [(&str, &str, i64); 3] = [("1h", "hour", 1), ("1d", "day", 24), ("7d", "week", 7 * 24)];
+
+/// How many hosts run which version.
+type Versions = BTreeMap<Option<Version>, u64>;
 
 #[derive(Template)]
 #[template(path = "fleet.html")]
@@ -65,6 +69,7 @@ struct Form {
     labels: String,
     states: Vec<Choice>,
     groups: Vec<Choice>,
+    versions: Vec<Choice>,
     faults: Faults,
     is_filtered: bool,
 }
@@ -105,7 +110,7 @@ impl Web {
         let rows: Vec<Row> = found.iter().map(|found| self.row(found, now)).collect();
         let here = |after: &str, span: &str| {
             let mut address = form_urlencoded::Serializer::new(String::new());
-            let kept = ["q", "labels", "state", "group"].map(|name| (name, visit.query.get(name)));
+            let kept = FILTERS.map(|name| (name, visit.query.get(name)));
             for (name, value) in kept.into_iter().chain([("after", after), ("span", span)]) {
                 if !value.is_empty() {
                     address.append_pair(name, value);
@@ -113,6 +118,7 @@ impl Web {
             }
             format!("/web/?{}", address.finish())
         };
+        let versions = self.fleet.versions();
         let span = visit.query.get("span");
         let (chart, chosen) = self.chart(span, now);
         let next = rows.last().filter(|_| more).map(|last| here(&last.id, span));
@@ -129,12 +135,12 @@ impl Web {
             connected: summary.connected,
             away: summary.hosts.saturating_sub(summary.connected),
             states: states(&summary),
-            versions: self.versions(),
+            form: form(visit, &summary, &versions, faults),
+            versions: version_bars(&versions),
             groups: groups(&summary),
             chart,
             spans,
             span: span_now,
-            form: form(visit, &summary, faults),
             next,
             first: after.map(|_| here("", span)),
             rows,
@@ -151,16 +157,6 @@ impl Web {
         let least = now.checked_sub(SHORTEST).unwrap_or(now);
         let from = seen.min(least);
         (Chart::of(&self.samples.since(from, now), from, now), (value, name))
-    }
-
-    fn versions(&self) -> Vec<Bar> {
-        let versions = self.fleet.versions();
-        let whole = versions.values().sum();
-        let all = versions.into_iter().rev().map(|(version, count)| {
-            let name = version.map_or_else(|| "never reported".into(), |version| format!("v{version}"));
-            bar("version", name, None, count, whole)
-        });
-        all.collect()
     }
 
     pub(super) fn row(&self, found: &Found, now: Timestamp) -> Row {
@@ -205,6 +201,24 @@ fn bar(class: &str, name: String, link: Option<String>, count: u64, whole: u64) 
     Bar { class: class.to_owned(), name, link, count, share, percent }
 }
 
+/// How a version is called in addresses, and on pages.
+fn named(version: Option<&Version>) -> (String, String) {
+    match version {
+        Some(version) => (version.to_string(), format!("v{version}")),
+        None => (NONE.into(), "never reported".into()),
+    }
+}
+
+fn version_bars(versions: &Versions) -> Vec<Bar> {
+    let whole = versions.values().sum();
+    let bars = versions.iter().rev().map(|(version, count)| {
+        let (value, name) = named(version.as_ref());
+        let value: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+        bar("version", name, Some(format!("/web/?version={value}#hosts")), *count, whole)
+    });
+    bars.collect()
+}
+
 fn states(summary: &Summary) -> Vec<Bar> {
     let shown = (0..STATES).filter(|position| summary.states[*position] > 0);
     let bars = shown.map(|position| {
@@ -220,7 +234,7 @@ fn groups(summary: &Summary) -> Vec<Bar> {
     let bars = shown.map(|group| {
         let (name, value) = match &group.name {
             Some(name) => (name.clone(), name.as_str()),
-            None => ("without a group".into(), NO_GROUP),
+            None => ("without a group".into(), NONE),
         };
         let value: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
         bar("group", name, Some(format!("/web/?group={value}#hosts")), group.hosts, summary.hosts)
@@ -228,7 +242,7 @@ fn groups(summary: &Summary) -> Vec<Bar> {
     bars.collect()
 }
 
-fn form(visit: &Visit, summary: &Summary, faults: Faults) -> Form {
+fn form(visit: &Visit, summary: &Summary, versions: &Versions, faults: Faults) -> Form {
     let query = &visit.query;
     let choice = |value: &str, name: &str, asked: &str| Choice {
         value: value.into(),
@@ -242,14 +256,19 @@ fn form(visit: &Visit, summary: &Summary, faults: Faults) -> Form {
     });
     let groups = summary.groups.iter().map(|group| match &group.name {
         Some(name) => choice(name, name, query.get("group")),
-        None => choice(NO_GROUP, "without a group", query.get("group")),
+        None => choice(NONE, "without a group", query.get("group")),
+    });
+    let versions = versions.keys().rev().map(|version| {
+        let (value, name) = named(version.as_ref());
+        choice(&value, &name, query.get("version"))
     });
     Form {
         search: query.get("q").into(),
         labels: query.get("labels").into(),
         states: states.collect(),
         groups: groups.collect(),
+        versions: versions.collect(),
         faults,
-        is_filtered: ["q", "labels", "state", "group"].iter().any(|name| !query.get(name).is_empty()),
+        is_filtered: FILTERS.iter().any(|name| !query.get(name).is_empty()),
     }
 }

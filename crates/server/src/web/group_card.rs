@@ -26,6 +26,8 @@ pub(super) struct GroupCard {
     pub(super) window: Option<Prose>,
     pub(super) waiting: String,
     pub(super) paused: bool,
+    /// Whether running it would do anything.
+    pub(super) can_run: bool,
     pub(super) shares: Vec<(&'static str, &'static str, u32)>,
     /// What the bar does not show.
     pub(super) further: Vec<String>,
@@ -67,6 +69,7 @@ impl GroupCard {
             window: window(group, now),
             waiting: group.waiting.clone(),
             paused: group.paused_at.is_some(),
+            can_run: group.state != "succeeded" || group.upgraded < group.members || group.newcomers > 0,
             further: further(group),
             shares,
         }
@@ -153,14 +156,28 @@ pub(super) fn hours(opens: Timestamp, closes: Timestamp, zone: Option<&str>, now
     said.time(edge).text(&format!(" ({})", in_words(edge, now)))
 }
 
-/// Whether the rollout moves at all.
-pub(super) fn switch(rollout: &wire::Rollout, now: Timestamp) -> Prose {
+/// How the rollout stands as a whole.
+pub(super) fn standing(rollout: &wire::Rollout, now: Timestamp) -> Prose {
     match (rollout.enabled, moment(rollout.paused_at)) {
         (false, _) => Prose::default().text("disabled"),
         (true, Some(at)) => {
             Prose::default().text("paused since ").time(at).text(&format!(" ({})", in_words(at, now)))
         }
-        (true, None) => Prose::default().text("enabled"),
+        (true, None) => Prose::default().text(&of_groups(&rollout.groups)),
+    }
+}
+
+fn of_groups(groups: &[wire::Group]) -> String {
+    let halted: Vec<&str> =
+        groups.iter().filter(|group| group.state == "halted").map(|group| group.name.as_str()).collect();
+    let moves =
+        |group: &wire::Group| group.state == "active" && group.waiting.is_empty() || group.in_flight > 0;
+    match groups {
+        [] => "enabled".into(),
+        _ if !halted.is_empty() => format!("halted in {}", halted.join(", ")),
+        _ if groups.iter().all(|group| group.state == "succeeded") => "done".into(),
+        _ if groups.iter().any(moves) => "rolling out".into(),
+        _ => "waiting".into(),
     }
 }
 
@@ -190,6 +207,31 @@ mod tests {
             GroupCard::of(&wire::Group { members: 0, ..group() }, Timestamp::UNIX_EPOCH).limit_at,
             None
         );
+    }
+
+    #[test]
+    fn the_whole_is_told_by_what_matters_most() {
+        let of = |states: &[&str]| {
+            let groups = states.iter().map(|state| wire::Group { state: (*state).into(), ..group() });
+            of_groups(&groups.collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), "enabled");
+        assert_eq!(of(&["succeeded", "halted", "active"]), "halted in prod");
+        assert_eq!(of(&["succeeded", "active", "scheduled"]), "rolling out");
+        assert_eq!(of(&["succeeded", "scheduled"]), "waiting");
+        assert_eq!(of(&["succeeded", "succeeded"]), "done");
+        let held_up = wire::Group { waiting: "paused".into(), ..group() };
+        assert_eq!(of_groups(&[held_up]), "waiting");
+    }
+
+    #[test]
+    fn only_what_has_something_left_is_offered_to_be_run() {
+        let done = wire::Group { state: "succeeded".into(), upgraded: 1000, ..group() };
+        let can_run = |group: wire::Group| GroupCard::of(&group, Timestamp::UNIX_EPOCH).can_run;
+        assert!(!can_run(done.clone()));
+        assert!(can_run(wire::Group { upgraded: 999, failed: 1, ..done.clone() }));
+        assert!(can_run(wire::Group { newcomers: 1, ..done }));
+        assert!(can_run(group()));
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use askama::Template;
@@ -12,7 +13,7 @@ use super::answer::{Frame, Refusal, rendered};
 use super::fleet_page::after;
 use super::forecast::{Forecast, Proposal};
 use super::graph::Graph;
-use super::group_card::{GroupCard, hours, switch};
+use super::group_card::{GroupCard, hours, standing};
 use super::history::Filter;
 use super::summary::in_words as state_in_words;
 use super::visit::Visit;
@@ -151,7 +152,7 @@ impl Web {
             frame: visit.frame(self, "rollout", "Rollout"),
             done: super::actions::said(visit),
             may: May::of(visit),
-            status: switch(&rollout, now),
+            status: standing(&rollout, now),
             paused: rollout.paused_at.is_some(),
             chosen: !rollout.schedule.is_empty(),
             since: began.map(since),
@@ -192,9 +193,10 @@ impl Web {
         let preview = self.preview.get(move || proposal.preview(&fleet, &rollouts, now)).await?;
         let mut forecast = Forecast::of(&preview);
         forecast.groups.retain(|group| !succeeded.contains(&group.name));
+        let stopped = stopped(&rollout.groups);
         for coming in &mut forecast.groups {
             let Some(group) = rollout.groups.iter().find(|group| group.name == coming.name) else { continue };
-            if stopped(rollout, group, 0) {
+            if stopped.contains(group.name.as_str()) {
                 (coming.opens, coming.done) = (None, None);
                 coming.local.clear();
                 coming.instead = group.waiting.clone();
@@ -246,13 +248,25 @@ impl Web {
     }
 }
 
-/// Whether a group, or one that it requires, waits for somebody to do something.
-fn stopped(rollout: &wire::Rollout, group: &wire::Group, depth: usize) -> bool {
-    let required = |name: &String| rollout.groups.iter().find(|other| other.name == *name);
-    group.state == "halted"
-        || group.paused_at.is_some() && group.state != "succeeded"
-        || depth < rollout.groups.len()
-            && group.requires.iter().filter_map(required).any(|other| stopped(rollout, other, depth + 1))
+/// The groups that wait for somebody to do something, and those that require them.
+fn stopped(groups: &[wire::Group]) -> HashSet<&str> {
+    let waits = |group: &wire::Group| {
+        group.state == "halted" || group.paused_at.is_some() && group.state != "succeeded"
+    };
+    let mut stopped: HashSet<&str> =
+        groups.iter().filter(|group| waits(group)).map(|group| group.name.as_str()).collect();
+    // Each round takes in one more at least, or is the last.
+    loop {
+        let behind = |group: &&wire::Group| {
+            !stopped.contains(group.name.as_str())
+                && group.requires.iter().any(|name| stopped.contains(name.as_str()))
+        };
+        let more: Vec<&str> = groups.iter().filter(behind).map(|group| group.name.as_str()).collect();
+        if more.is_empty() {
+            return stopped;
+        }
+        stopped.extend(more);
+    }
 }
 
 fn is_setting(subject: &str) -> bool {
@@ -269,5 +283,26 @@ fn member(host: wire::GroupHost) -> Member {
         reason: host.reason,
         told: moment(host.started_at).map(Moment),
         attempt: host.attempt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_requires_a_group_that_halted_is_stopped_however_many_there_are() {
+        let group = |n: usize, state: &str| wire::Group {
+            name: format!("g{n}"),
+            state: state.into(),
+            requires: (0..n).map(|n| format!("g{n}")).collect(),
+            ..Default::default()
+        };
+        let going: Vec<wire::Group> = (0..60).map(|n| group(n, "active")).collect();
+        assert!(stopped(&going).is_empty());
+        let halted: Vec<wire::Group> =
+            (0..60).map(|n| group(n, if n == 20 { "halted" } else { "active" })).collect();
+        let stopped = stopped(&halted);
+        assert!(stopped.len() == 40 && !stopped.contains("g19") && stopped.contains("g59"));
     }
 }

@@ -174,6 +174,8 @@ impl Web {
             let request = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
             self.resources.update_resource(called_by(caller, request)).await?;
         }
-        Ok(redirect("/web/rollout?done=version"))
+        let mut back = form_urlencoded::Serializer::new(String::new());
+        back.append_pair("done", "version").append_pair("version", visit.form.get("version"));
+        Ok(redirect(&format!("/web/rollout?{}", back.finish())))
     }
 }

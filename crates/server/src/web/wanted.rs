@@ -1,15 +1,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use refit_types::{Expression, HostId, Instance};
+use refit_types::{Expression, HostId, Instance, Version};
 
 use super::summary::{STATES, position, state_at};
 use super::visit::Fields;
 use crate::fleet::Fleet;
 use crate::rollout::{Place, Rollouts, Survey};
 
-/// What stands for no group where groups are chosen.
-pub(super) const NO_GROUP: &str = "-";
+/// What stands for no group where groups are chosen, and for no version where versions are.
+pub(super) const NONE: &str = "-";
+/// What a query can ask for.
+pub(super) const FILTERS: [&str; 5] = ["q", "labels", "state", "group", "version"];
 
 /// Which hosts a page is to show.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,8 @@ pub(super) struct Wanted {
     /// The position of a state.
     state: Option<usize>,
     group: Option<String>,
+    /// The version, or that none was ever reported.
+    version: Option<Option<Version>>,
 }
 
 /// What was asked for and cannot be, at its place.
@@ -27,6 +31,13 @@ pub(super) struct Wanted {
 pub(super) struct Faults {
     pub(super) labels: String,
     pub(super) state: String,
+    pub(super) version: String,
+}
+
+impl Faults {
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.state.is_empty() && self.version.is_empty()
+    }
 }
 
 /// A host, and where it stands.
@@ -50,10 +61,16 @@ impl Wanted {
                 faults.state = format!("This is not a state; expected one of {}.", allowed.join(", "));
             })
         });
-        let (Ok(labels), Ok(state)) = (labels, state.transpose()) else { return (None, faults) };
+        let state = state.transpose();
+        let version = query.some("version").map(|word| match word {
+            NONE => Ok(None),
+            version => version.trim_start_matches('v').parse::<Version>().map(Some),
+        });
+        let version = version.transpose().map_err(|error| faults.version = error.to_string());
+        let (Ok(labels), Ok(state), Ok(version)) = (labels, state, version) else { return (None, faults) };
         let search = query.get("q").to_lowercase();
         let group = query.some("group").map(str::to_owned);
-        (Some(Self { search, labels, state, group }), faults)
+        (Some(Self { search, labels, state, group, version }), faults)
     }
 
     /// Up to `limit` hosts behind `after`, and whether there are more.
@@ -68,13 +85,13 @@ impl Wanted {
         fleet.walk(after, |some| {
             let survey = rollouts.survey();
             for instance in some {
-                if !self.is_named(instance) || !self.is_labelled(instance) {
+                if !self.runs(instance) || !self.is_named(instance) || !self.is_labelled(instance) {
                     continue;
                 }
                 let place = survey.place(instance);
                 let group = name(&survey, place);
                 let in_group = match self.group.as_deref() {
-                    Some(NO_GROUP) => group.is_none(),
+                    Some(NONE) => group.is_none(),
                     wanted => wanted.is_none() || wanted == group,
                 };
                 if !in_group || self.state.is_some_and(|state| state != position(place)) {
@@ -90,6 +107,11 @@ impl Wanted {
             ControlFlow::Continue(())
         });
         (page, more)
+    }
+
+    fn runs(&self, instance: &Instance) -> bool {
+        let runs = instance.report.as_ref().map(|report| &report.version);
+        self.version.as_ref().is_none_or(|wanted| wanted.as_ref() == runs)
     }
 
     fn is_named(&self, instance: &Instance) -> bool {

@@ -145,7 +145,7 @@ async fn a_version_is_set_after_its_plan_was_seen() {
     let done = browser.post("/web/version", &form).await;
     assert_eq!(
         (done.status, done.header("location")),
-        (303, Some("/web/rollout?done=version")),
+        (303, Some("/web/rollout?done=version&version=14.0.0")),
         "{}",
         done.body
     );

@@ -5,7 +5,7 @@ use refit_types::Labels;
 use serde_json::json;
 
 use crate::browser::{Browser, encoded};
-use crate::world::{NEW, SOON, World, group, host, regular};
+use crate::world::{NEW, OLD, SOON, World, group, host, regular};
 
 const HOSTILE: &str = "<script>alert('x')</script>";
 
@@ -77,6 +77,8 @@ async fn hosts_are_found_by_name_label_state_and_group() {
     let mut browser = Browser::signed_in(&world.store, &world.servers[0], "alice", "viewer").await;
     until_shown(&mut browser, "/web/", "<b id=\"host-count\">63</b>").await;
     until_shown(&mut browser, "/web/?group=prod-group", "data-state=\"unchanged\"").await;
+    world.arrives(host(63), NEW).await;
+    until_shown(&mut browser, &format!("/web/?version=v{NEW}"), &host(63).to_string()).await;
     let mut found = async |query: &[(&str, &str)]| -> BTreeSet<String> {
         let mut path = format!("/web/?{}", encoded(query));
         let mut hosts = BTreeSet::new();
@@ -107,6 +109,9 @@ async fn hosts_are_found_by_name_label_state_and_group() {
     assert_eq!(found(&[("state", "ungrouped")]).await, ids(61..64));
     assert_eq!(found(&[("state", "failed")]).await, ids(0..0));
     assert_eq!(found(&[("state", "ungrouped"), ("q", "host-62")]).await, ids(62..63));
+    assert_eq!(found(&[("version", NEW)]).await, ids(63..64));
+    assert_eq!(found(&[("version", OLD), ("group", "-")]).await, ids(61..63));
+    assert_eq!(found(&[("version", "-")]).await, ids(0..0));
 
     let wrong = browser.page(&format!("/web/?{}", encoded(&[("labels", "labels[\"a\"] = \"<b>\"")]))).await;
     assert!(
@@ -120,6 +125,8 @@ async fn hosts_are_found_by_name_label_state_and_group() {
     );
     let wrong = browser.page("/web/?state=nosuch").await;
     assert!(wrong.contains("id=\"state-fault\"") && !wrong.contains("id=\"host-table\""));
+    let wrong = browser.page("/web/?version=latest").await;
+    assert!(wrong.contains("id=\"version-fault\"") && !wrong.contains("id=\"host-table\""));
     assert_eq!(browser.get("/web/?after=nonsense").await.status, 400);
     world.shut_down().await;
 }
