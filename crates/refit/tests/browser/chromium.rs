@@ -178,6 +178,11 @@ impl Tab {
         }
     }
 
+    /// Has that script run in every page from now on, before its own.
+    pub async fn begin_pages_with(&self, script: &str) {
+        self.page.evaluate_on_new_document(script).await.unwrap();
+    }
+
     pub async fn js(&self, expression: &str) -> Value {
         self.try_js(expression).await.unwrap_or_else(|error| panic!("{error}"))
     }

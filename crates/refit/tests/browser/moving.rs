@@ -66,3 +66,51 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     assert_eq!(tab.js(old).await, 26);
     tab.assert_calm().await;
 }
+
+/// A page whose stream is at hand, to know what it has heard and to have it hear no more.
+const EAR: &str = "window.__heard = 0;
+    const Stream = window.EventSource;
+    window.EventSource = class extends Stream {
+      constructor(...given) {
+        super(...given);
+        window.__stream = this;
+        this.addEventListener('changed', () => { window.__heard += 1; });
+      }
+    };
+    window.__fetch = window.fetch;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_while_a_page_is_fetched_or_cannot_be_is_shown_without_another_change() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab_of(&stage.invitation()).await;
+    tab.begin_pages_with(EAR).await;
+    let live = "document.querySelector('#connection').innerText === 'live'";
+
+    tab.open("/web/rollout").await;
+    tab.until("the page is live", live).await;
+    tab.js("window.fetch = async () => { window.__failed = 1; throw new TypeError('away'); }; 1").await;
+    stage.ctl(&["autoupdate", "pause", "--group", "web"]);
+    tab.until("it asks in vain", "window.__failed === 1").await;
+    tab.js("__stream.close(); window.fetch = __fetch; 1").await;
+    tab.until("it asks again by itself", "document.querySelector('#resume-web') !== null").await;
+
+    tab.open("/web/rollout").await;
+    tab.until("the page is live", live).await;
+    tab.js("window.fetch = async (...asked) => {
+           const answer = await __fetch(...asked);
+           await new Promise((go) => { window.__go = go; });
+           return answer;
+         }; 1")
+        .await;
+    stage.ctl(&["autoupdate", "resume", "--group", "web"]);
+    tab.until("an answer is held back", "typeof window.__go === 'function'").await;
+    let heard = tab.js("window.__heard").await;
+    stage.ctl(&["autoupdate", "pause", "--group", "databases"]);
+    tab.until("the next change is heard", &format!("__heard > {heard}")).await;
+    tab.js("__stream.close(); window.fetch = __fetch; __go(); 1").await;
+    tab.until("the first is shown", "document.querySelector('#pause-web') !== null").await;
+    tab.until("so is the next", "document.querySelector('#resume-databases') !== null").await;
+    tab.assert_calm().await;
+}

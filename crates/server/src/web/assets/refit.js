@@ -49,49 +49,75 @@
   // What the server sent last for a part: compared with that, and not with what became of it here.
   const sent = new Map();
 
+  // False if the reader is typing there: then it has to wait.
   const swap = (part, fresh) => {
     const html = fresh.innerHTML;
-    if (sent.get(part.id) === html) return;
+    if (sent.get(part.id) === html) return true;
     const was = remember(part);
-    if (was.isTyping) return;
+    if (was.isTyping) return false;
     sent.set(part.id, html);
     for (const { name, value } of fresh.attributes) part.setAttribute(name, value);
     part.replaceChildren(...fresh.childNodes);
     localize(part);
     restore(part, was);
+    return true;
   };
 
   let marks = null;
+  // What is out of date, and what of that waits until nobody types there.
   let wanted = new Set();
+  const postponed = new Set();
   let isFetching = false;
+  // After a failure it is asked again by itself, less and less often.
+  let failures = 0;
+  let again = null;
 
   const parts = () => [...document.querySelectorAll("main [data-live][id]")];
+
+  const show = async (names) => {
+    const answer = await fetch(location.pathname + location.search, {
+      headers: { "x-refit-fragment": "1" }, credentials: "same-origin", redirect: "error",
+    });
+    if (answer.status === 401) {
+      say("off", "signed out");
+      source?.close();
+      return;
+    }
+    if (!answer.ok) throw new Error(answer.statusText);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of parts()) {
+      const fresh = page.getElementById(part.id);
+      const concerned = part.dataset.live.split(" ").filter((name) => names.has(name));
+      if (fresh && concerned.length > 0 && !swap(part, fresh)) {
+        concerned.forEach((name) => postponed.add(name));
+      }
+    }
+  };
 
   const refresh = async () => {
     if (isFetching || wanted.size === 0 || document.hidden) return;
     isFetching = true;
-    const now = wanted;
+    clearTimeout(again);
+    const names = wanted;
     wanted = new Set();
     try {
-      const answer = await fetch(location.pathname + location.search, {
-        headers: { "x-refit-fragment": "1" }, credentials: "same-origin", redirect: "error",
-      });
-      if (answer.status === 401) {
-        say("off", "signed out");
-        source?.close();
-        return;
-      }
-      if (!answer.ok) return;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const part of parts()) {
-        const fresh = page.getElementById(part.id);
-        if (fresh && part.dataset.live.split(" ").some((name) => now.has(name))) swap(part, fresh);
-      }
+      await show(names);
+      failures = 0;
     } catch {
-      now.forEach((name) => wanted.add(name));
+      names.forEach((name) => wanted.add(name));
+      failures += 1;
     } finally {
       isFetching = false;
     }
+    const pause = failures === 0 ? 0 : Math.min(2000 * 2 ** failures, 60000) * (0.5 + Math.random() / 2);
+    // More may have changed in the meantime.
+    if (wanted.size > 0) again = setTimeout(refresh, pause);
+  };
+
+  const catchUp = () => {
+    postponed.forEach((name) => wanted.add(name));
+    postponed.clear();
+    refresh();
   };
 
   const say = (state, word) => {
@@ -134,6 +160,6 @@
     say("off", "connecting");
     listen();
     document.addEventListener("visibilitychange", refresh);
-    document.addEventListener("focusout", () => setTimeout(refresh, 0));
+    document.addEventListener("focusout", () => setTimeout(catchUp, 0));
   }
 })();
