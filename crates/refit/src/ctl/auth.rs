@@ -3,7 +3,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{Certificate, Identity, PrivateKey, Role, UserName};
+use refit_pki::{CaPin, Certificate, Identity, PrivateKey, Role, UserName};
 use refit_proto::auth::v1::SignUserRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use serde::Serialize;
@@ -17,8 +17,39 @@ use crate::output;
 pub(crate) enum Command {
     /// Make an identity for a person
     Sign(Sign),
+    /// Print the authorities that your identity trusts, for browsers and other programs
+    ///
+    /// They are certificates in PEM, and no secret; during a rotation there are two. A browser that is told to trust
+    /// them opens the dashboard without a warning, by each name in `public_names`.
+    Export(Export),
     /// Replace the cluster's authorities
     Rotate(super::rotate::Rotate),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  refitctl auth export > refit-ca.pem\n  \
+    curl --cacert refit-ca.pem https://refit.example.com:3080/web/")]
+pub(crate) struct Export {}
+
+/// An authority, for programs.
+#[derive(Serialize)]
+struct Exported {
+    pin: String,
+    expires: Timestamp,
+    pem: String,
+}
+
+impl Export {
+    fn run(self, global: &Global) -> Result<(), Failure> {
+        let identity = global.target.identity()?;
+        let exported = |authority: &Certificate| Exported {
+            pin: CaPin::of(authority).to_string(),
+            expires: authority.not_after(),
+            pem: authority.to_pem(),
+        };
+        let all: Vec<Exported> = identity.authorities().iter().map(exported).collect();
+        output::show(global.format, &all, || all.iter().map(|authority| authority.pem.as_str()).collect())
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,6 +86,7 @@ impl Command {
     pub(crate) async fn run(self, global: &Global, invocation: &Invocation) -> Result<(), Failure> {
         match self {
             Self::Sign(sign) => sign.run(global, invocation).await,
+            Self::Export(export) => export.run(global),
             Self::Rotate(rotate) => rotate.run(global).await,
         }
     }

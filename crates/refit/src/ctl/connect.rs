@@ -51,7 +51,8 @@ impl Target {
         }
     }
 
-    fn identity(&self) -> Result<Identity, Failure> {
+    /// Who is speaking: the identity that was named or found.
+    pub(crate) fn identity(&self) -> Result<Identity, Failure> {
         if let Some(path) = &self.identity {
             return Identity::read(path).map_err(Failure::failed);
         }

@@ -12,10 +12,12 @@ use crate::output;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Print an address that signs you in, once
+    ///
+    /// You are who you are here. The address works for five minutes. A browser warns of an authority that it does not
+    /// know: `refitctl auth export` prints what it has to trust.
     Login(Login),
 }
 
-/// Prints an address that signs you in to the dashboard as who you are here. It works once, for five minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  refitctl web login\n  \
     refitctl --identity alice.json --server refit.example.com:3080 web login --ttl 1h")]

@@ -44,3 +44,20 @@ fn an_address_is_printed_that_opens_the_dashboard_and_nothing_of_it_is_logged() 
     assert!(!log.contains(code), "the code is in the log");
     assert!(!log.contains(secret), "the session is in the log");
 }
+
+#[test]
+fn who_trusts_what_is_exported_opens_the_dashboard_without_a_warning() {
+    let host = Host::new();
+    let server = host.serve();
+    let pem = host.ctl(&["auth", "export"]).good();
+    let file = host.write("ca.pem", &pem);
+    let site = format!("https://{}/web/", server.address());
+    let ask = |trusted: &[&str]| Command::new("curl").args(["-s"]).args(trusted).arg(&site).output().unwrap();
+    let trusted = ask(&["--cacert", file.to_str().unwrap()]);
+    assert!(trusted.status.success(), "{trusted:?}");
+    assert!(String::from_utf8_lossy(&trusted.stdout).contains("refitctl web login"));
+    assert_eq!(ask(&[]).status.code(), Some(60), "nobody trusts it otherwise");
+    let told = host.ctl(&["auth", "export", "--format", "json"]).json();
+    let pin = host.ctl(&["status", "--format", "json"]).json()["ca_pin"].clone();
+    assert_eq!((&told[0]["pin"], told[0]["pem"].as_str()), (&pin, Some(pem.as_str())));
+}
