@@ -28,5 +28,7 @@ mod serving;
 mod settings;
 #[path = "cli/versions.rs"]
 mod versions;
+#[path = "cli/watching.rs"]
+mod watching;
 #[path = "cli/web.rs"]
 mod web;

@@ -19,44 +19,65 @@ const EVERY: Duration = Duration::from_secs(1);
     after_help = "Examples:\n  refitctl autoupdate watch\n  refitctl autoupdate watch --until-done && echo everywhere"
 )]
 pub(crate) struct Watch {
-    /// End when every group has succeeded, or fail when one has halted
+    /// End when every group has succeeded, or every host has a version that goes everywhere at once; fail when a
+    /// group has halted
     #[arg(long)]
     until_done: bool,
 }
 
 impl Watch {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted.map_err(Failure::failed),
+            followed = self.follow(global) => followed,
+        }
+    }
+
+    async fn follow(&self, global: &Global) -> Result<(), Failure> {
         let mut client = RolloutServiceClient::new(global.target.connect().await?);
-        let mut shown = None;
+        let mut shown: Option<Rollout> = None;
         loop {
             let rollout = Rollout::from(client.get_rollout(GetRolloutRequest {}).await?.into_inner());
-            if shown.as_ref() != Some(&rollout.groups) || std::io::stdout().is_terminal() {
-                show(global.format, &rollout)?;
-                shown = Some(rollout.groups.clone());
+            let is_new =
+                shown.as_ref().is_none_or(|shown| Rollout { now: shown.now, ..rollout.clone() } != *shown);
+            if is_new || std::io::stdout().is_terminal() {
+                show(global.format, &rollout, shown.is_none())?;
+                shown = Some(rollout.clone());
             }
-            if self.until_done {
-                if let Some(halted) = rollout.groups.iter().find(|group| group.state == "halted") {
-                    let why = halted.waiting.as_deref().unwrap_or("halted");
-                    return Err(Failure::failed(format!("{} {why}", halted.name)));
-                }
-                if rollout.groups.iter().all(|group| group.state == "succeeded") {
-                    return Ok(());
-                }
+            if let Some(end) = end(&rollout).filter(|_| self.until_done) {
+                return end;
             }
-            tokio::select! {
-                () = tokio::time::sleep(EVERY) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
-            }
+            tokio::time::sleep(EVERY).await;
         }
     }
 }
 
+/// How the rollout has ended, if it has.
+fn end(rollout: &Rollout) -> Option<Result<(), Failure>> {
+    if rollout.schedule.is_none() {
+        return Some(Err(Failure::failed("no version has been chosen: there is nothing to wait for")));
+    }
+    if let Some(halted) = rollout.groups.iter().find(|group| group.state == "halted") {
+        let why = halted.waiting.as_deref().unwrap_or("halted");
+        return Some(Err(Failure::failed(format!("{} {why}", halted.name))));
+    }
+    let is_done = match (&rollout.ungrouped, rollout.groups.as_slice()) {
+        (Some(everyone), []) => everyone.on_version == everyone.hosts,
+        (_, groups) => groups.iter().all(|group| group.state == "succeeded"),
+    };
+    is_done.then_some(Ok(()))
+}
+
 /// A terminal shows the last status only; a file gets one after the other.
-fn show(format: Format, rollout: &Rollout) -> Result<(), Failure> {
+fn show(format: Format, rollout: &Rollout, is_first: bool) -> Result<(), Failure> {
     let is_terminal = std::io::stdout().is_terminal();
+    let before = match (is_terminal, is_first) {
+        (true, _) => "\u{1b}[H\u{1b}[2J",
+        (false, true) => "",
+        (false, false) => "\n",
+    };
     match format {
-        Format::Text if is_terminal => output::print(&format!("\u{1b}[H\u{1b}[2J{}", status::text(rollout))),
-        Format::Text => output::print(&format!("{}\n\n", status::text(rollout))),
+        Format::Text => output::print(&format!("{before}{}", status::text(rollout))),
         Format::Json => output::print(&serde_json::to_string(rollout).map_err(Failure::failed)?),
         Format::Yaml => output::print(&format!("---\n{}", output::yaml(rollout)?)),
     }
