@@ -3,6 +3,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use refit_types::Version;
 use refit_update::{Layout, Profile, RealDisk, active_version};
 use serde_json::json;
@@ -40,12 +42,15 @@ pub(super) fn hosts(place: &Path, count: usize) -> Vec<Host> {
 }
 
 /// The groups as an operator would write them. Updaters give a version more than a minute to prove itself: a host
-/// that is silent for as long is not lost, and one that goes back is not late.
-pub(super) fn groups() -> serde_json::Value {
+/// that is silent for as long is not lost, and one that goes back is not late. Windows are open all day, and none
+/// closes while somebody watches.
+pub(super) fn groups(now: Timestamp) -> serde_json::Value {
+    let start_hour = (now.to_zoned(TimeZone::UTC).hour() + 12) % 24;
     let group = |(at, name): (usize, &'static str)| {
         json!({
             "name": name,
             "agents": { "instance_labels_expression": format!("labels[\"group\"] == {name:?}") },
+            "start_hour": start_hour,
             "window_hours": 24,
             "max_in_flight": if at == 0 { "100%" } else { "50%" },
             "timeout_seconds": 180,
@@ -108,6 +113,6 @@ mod tests {
 
     #[test]
     fn the_groups_are_a_document_that_a_server_takes() {
-        Resource::from_document(groups()).unwrap();
+        Resource::from_document(groups(Timestamp::UNIX_EPOCH)).unwrap();
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use refit_types::{DataDir, Version};
 
 use super::End;
@@ -86,7 +87,7 @@ impl Stage {
         show.text(&self.opening())?;
         self.pack(show).await?;
         let cluster = self.start_server(household, show).await?;
-        cluster.store(fleet::groups()).await?;
+        cluster.store(fleet::groups(Timestamp::now())).await?;
         cluster.choose(&self.old).await?;
         let joining = cluster.token().await?;
         show.text(&self.invitation(&cluster.dashboard().await?))?;
@@ -137,8 +138,8 @@ impl Stage {
         let tries = ["autoupdate status", "nodes ls", "events ls", "web login"];
         let tries = tries.map(|command| format!("{} {command}", self.refitctl));
         format!(
-            "\n  Dashboard  {dashboard}\n             (signs you in once, within five minutes; \"web login\" below makes another)\n  \
-             Try        {}\n",
+            "\n  Dashboard  {dashboard}\n             (signs you in once, within five minutes; \"web login\" below makes another;\n             \
+             your browser does not know the authority of this demonstration, and warns)\n  Try        {}\n",
             tries.join("\n             ")
         )
     }
