@@ -2,26 +2,19 @@
 //!
 //! `cargo bench -p refit --bench dashboard`; the server is a process of its own on the same machine.
 
-use std::error::Error;
+mod records;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt, stream};
-use jiff::Timestamp;
-use refit_backend::{Backend, Key, SqliteBackend, Transaction};
+use records::{Outcome, reported};
 use refit_pki::{CaPin, pinned_client_config};
-use refit_types::{
-    AgentRole, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
-};
+use refit_testbed::{Server, directory};
+use refit_types::{Instance, Labels};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use serde_json::Value;
-use uuid::Uuid;
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The fleets that are compared; the larger one is smaller by `REFIT_BENCH_HOSTS`.
 const SMALL: u128 = 1_000;
@@ -41,90 +34,12 @@ const PAGES: [(&str, &str); 6] = [
     ("audit", "/web/audit"),
 ];
 
-struct Server {
-    process: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    async fn start(hosts: u128) -> Outcome<Self> {
-        let folder = tempfile::tempdir()?;
-        let data = folder.path().join("data");
-        let store = data.join("backend/sqlite.db");
-        std::fs::create_dir_all(data.join("backend"))?;
-        fill(&SqliteBackend::open(&store)?, hosts).await?;
-        let process = Command::new(env!("CARGO_BIN_EXE_refit"))
-            .args(["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(&data)
-            .env("REFIT_LOG", "error")
-            .stdout(Stdio::null())
-            .spawn()?;
-        let server = Self { process, folder };
-        let end = Instant::now() + Duration::from_secs(60);
-        while !server.folder.path().join("data/admin/endpoint").exists() {
-            if Instant::now() > end {
-                return Err("the server did not start".into());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(server)
-    }
-
-    fn ctl(&self, arguments: &[&str]) -> Outcome<Value> {
-        let output = Command::new(env!("CARGO_BIN_EXE_refit"))
-            .arg("ctl")
-            .args(arguments)
-            .args(["--format", "json", "--data-dir"])
-            .arg(self.folder.path().join("data"))
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {said}").into())
-    }
-}
-
-/// Writes so many hosts into a store, as servers would have.
-async fn fill(backend: &SqliteBackend, hosts: u128) -> Outcome<()> {
-    let numbers: Vec<u128> = (0..hosts).collect();
-    let batches = numbers.chunks(90).map(|batch| async move {
-        let mut transaction = Transaction::new();
-        for n in batch {
-            let instance = instance(*n)?;
-            let key = Key::new(format!("/instances/v1/default/{}", instance.host_id))?;
-            transaction = transaction.put(&key, serde_json::to_vec(&instance)?);
-        }
-        Outcome::Ok(backend.transact(transaction).await.map(drop)?)
-    });
-    stream::iter(batches).buffer_unordered(32).try_collect::<Vec<()>>().await.map(drop)
-}
-
 fn instance(n: u128) -> Outcome<Instance> {
-    let host = HostId::new(Uuid::from_u128(n));
     let mut labels = Labels::default();
-    let environment = if n.is_multiple_of(4) { "staging" } else { "prod" };
-    labels.insert("environment", environment)?;
+    labels.insert("environment", if n.is_multiple_of(4) { "staging" } else { "prod" })?;
     labels.insert("zone", &format!("z{}", n % 499))?;
     labels.insert("rack", &format!("r{n}"))?;
-    let now = Timestamp::now();
-    let mut instance = Instance::joined(host, &format!("host-{n}.example"), vec![AgentRole::Node], now);
-    instance.report = Some(Report {
-        version: if n.is_multiple_of(3) { "15.1.1" } else { "15.1.0" }.parse()?,
-        edition: Edition::Oss,
-        node_labels: Labels::default(),
-        instance_labels: labels,
-        upgrader: UpgraderKind::Binary,
-        updater: None,
-        session: Session { id: Uuid::from_u128(n), started_at: now },
-        rotation: RotationMark::default(),
-        hint_acknowledged: 0,
-    });
-    Ok(instance)
+    reported(n, if n.is_multiple_of(3) { "15.1.1" } else { "15.1.0" }, labels)
 }
 
 /// A browser that keeps its connection and its cookie.
@@ -136,10 +51,10 @@ struct Browser {
 
 impl Browser {
     fn signed_in(server: &Server) -> Outcome<Self> {
-        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let pin: CaPin = text(&server.ctl(&["nodes", "add", "--ttl", "1h"])?, "ca_pin").parse()?;
-        let url = text(&server.ctl(&["web", "login"])?, "url");
-        let address = url.strip_prefix("https://").ok_or("no address")?;
+        let pin: CaPin = server.invite(&[]).ca_pin.parse()?;
+        let login = server.ask(&["web", "login"]);
+        let address = login["url"].as_str().and_then(|url| url.strip_prefix("https://"));
+        let address = address.ok_or("no address")?;
         let (host, path) = address.split_once('/').ok_or("no path")?;
         let tls =
             ClientConnection::new(Arc::new(pinned_client_config(pin)?), ServerName::try_from("localhost")?)?;
@@ -187,7 +102,11 @@ impl Browser {
 
 /// The median and the slowest of a hundred for each page, in milliseconds.
 async fn measure(hosts: u128) -> Outcome<Vec<(f64, f64)>> {
-    let server = Server::start(hosts).await?;
+    let folder = directory();
+    let data = folder.path().join("data");
+    records::store(&data, &(0..hosts).map(instance).collect::<Outcome<Vec<_>>>()?).await?;
+    let quiet = ["env", "REFIT_LOG=error"];
+    let server = Server::start_under(&quiet, env!("CARGO_BIN_EXE_refit"), &data, &[]).await;
     let mut browser = Browser::signed_in(&server)?;
     let groups = serde_json::json!({
         "kind": "cluster_maintenance_config",
@@ -196,10 +115,10 @@ async fn measure(hosts: u128) -> Outcome<Vec<(f64, f64)>> {
             { "name": "prod", "agents": { "instance_labels_expression": "labels.environment == \"prod\"" }, "requires": ["staging"] },
         ] } },
     });
-    let file = server.folder.path().join("groups.json");
+    let file = folder.path().join("groups.json");
     std::fs::write(&file, groups.to_string())?;
-    let _ = server.ctl(&["create", &file.display().to_string()]);
-    let _ = server.ctl(&["autoupdate", "update", "--set-agent-version=15.1.1"]);
+    server.ask(&["create", &file.display().to_string()]);
+    server.ask(&["autoupdate", "update", "--set-agent-version=15.1.1"]);
     let all = format!("<b id=\"host-count\">{hosts}</b>");
     let end = Instant::now() + Duration::from_secs(120);
     while !browser.get("/web/")?.contains(&all) {

@@ -3,23 +3,21 @@
 //!
 //! `cargo bench -p refit --bench find`; with `REFIT_BENCH_STRICT=1` a missed bound is a failure.
 
-use std::error::Error;
+#[allow(dead_code)]
+mod records;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_backend::{Backend, Key, SqliteBackend, Transaction};
+use records::Outcome;
 use refit_testbed::{Process, Signal};
 use refit_types::{AgentRole, HostId, Instance};
 use uuid::Uuid;
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
 const HOSTS: usize = 100_000;
-/// As many as fit into one transaction of any store.
-const BATCH: usize = 100;
 /// For server, nginx and wrk alike.
 const CORES: &str = "0,1";
 const CONNECTIONS: &str = "64";
@@ -163,22 +161,13 @@ fn free_port() -> Outcome<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Puts the records of a fleet where a server will find them.
+/// A fleet of which a server will find the records.
 async fn store_hosts(data_dir: &Path) -> Outcome<Vec<HostId>> {
-    let path = data_dir.join("backend/sqlite.db");
-    std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
-    let backend = SqliteBackend::open(&path)?;
-    let (prefix, now) = (Key::new("/instances/v1/default")?, Timestamp::now());
-    let hosts: Vec<HostId> = (0..HOSTS).map(|_| HostId::new(Uuid::new_v4())).collect();
-    for batch in hosts.chunks(BATCH) {
-        let mut transaction = Transaction::new();
-        for host in batch {
-            let instance = Instance::joined(*host, "web", vec![AgentRole::Node], now);
-            transaction = transaction.put(&prefix.child(host)?, serde_json::to_vec(&instance)?);
-        }
-        backend.transact(transaction).await?;
-    }
-    Ok(hosts)
+    let now = Timestamp::now();
+    let joined = || Instance::joined(HostId::new(Uuid::new_v4()), "web", vec![AgentRole::Node], now);
+    let instances: Vec<Instance> = (0..HOSTS).map(|_| joined()).collect();
+    records::store(data_dir, &instances).await?;
+    Ok(instances.iter().map(|instance| instance.host_id).collect())
 }
 
 fn start_refit(folder: &Path, data_dir: &Path) -> Outcome<Side> {

@@ -3,25 +3,23 @@
 //!
 //! `cargo bench -p refit --bench fleet`; the server is a process of its own on the same machine.
 
+#[allow(dead_code)]
+mod records;
+
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use records::{Outcome, reported};
 use refit_backend::MemoryBackend;
 use refit_loadgen::{FleetOptions, Joined, SimulatedAgent, SimulatedFleet};
 use refit_pki::{Authority, HOST_TTL, PrivateKey, SigningRequest};
-use refit_types::{
-    AgentRole, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
-};
-use serde_json::Value;
+use refit_testbed::{Server, directory};
+use refit_types::{AgentRole, HostId, Labels};
 use uuid::Uuid;
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// As many as fit under the usual limit of open files; fewer by `REFIT_BENCH_AGENTS`.
 const AGENTS: usize = 15_000;
@@ -29,55 +27,6 @@ const AGENTS: usize = 15_000;
 const AT_ONCE: usize = 128;
 const FOR: Duration = Duration::from_secs(8);
 const RECORDS: u128 = 100_000;
-
-struct Server {
-    process: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    fn start() -> Outcome<Self> {
-        let folder = tempfile::tempdir()?;
-        let process = Command::new(env!("CARGO_BIN_EXE_refit"))
-            .args(["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(folder.path().join("data"))
-            .env("REFIT_LOG", "error")
-            .stdout(Stdio::null())
-            .spawn()?;
-        let server = Self { process, folder };
-        let end = Instant::now() + Duration::from_secs(30);
-        while server.address().is_err() {
-            if Instant::now() > end {
-                return Err("the server did not start".into());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(server)
-    }
-
-    fn address(&self) -> Outcome<String> {
-        Ok(std::fs::read_to_string(self.folder.path().join("data/admin/endpoint"))?.trim().to_owned())
-    }
-
-    fn token(&self) -> Outcome<Value> {
-        let output = Command::new(env!("CARGO_BIN_EXE_refit"))
-            .args(["ctl", "nodes", "add", "--ttl", "2h", "--format", "json", "--data-dir"])
-            .arg(self.folder.path().join("data"))
-            .output()?;
-        Ok(serde_json::from_slice(&output.stdout)?)
-    }
-
-    fn resident(&self) -> Outcome<u64> {
-        resident(self.process.id())
-    }
-}
 
 fn resident(pid: u32) -> Outcome<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -107,26 +56,13 @@ fn record_size() -> Outcome<f64> {
     let before = resident(std::process::id())?;
     let mut cache = BTreeMap::new();
     for n in 0..RECORDS {
-        let host = HostId::new(Uuid::from_u128(n));
         let mut labels = Labels::default();
         for label in 0..5 {
             labels.insert(&format!("label-{label}"), &format!("value-{n}"))?;
         }
-        let mut instance =
-            Instance::joined(host, &format!("host-{n}"), vec![AgentRole::Node], Timestamp::now());
+        let mut instance = reported(n, "15.1.1", labels)?;
         instance.server = Some("b47e39ed-6e1b-4691-83f2-b5570504cc96".into());
-        instance.report = Some(Report {
-            version: "15.1.1".parse()?,
-            edition: Edition::Oss,
-            node_labels: Labels::default(),
-            instance_labels: labels,
-            upgrader: UpgraderKind::Binary,
-            updater: None,
-            session: Session { id: Uuid::from_u128(n), started_at: Timestamp::now() },
-            rotation: RotationMark::default(),
-            hint_acknowledged: 0,
-        });
-        cache.insert(host, Arc::new(instance));
+        cache.insert(instance.host_id, Arc::new(instance));
     }
     let after = resident(std::process::id())?;
     Ok((after - before) as f64 / cache.len() as f64)
@@ -159,13 +95,14 @@ async fn main() -> Outcome<()> {
     let record = record_size()?;
     let bare = signatures_per_second().await?;
 
-    let server = Server::start()?;
-    let token = server.token()?;
-    let text = |key: &str| token[key].as_str().unwrap_or_default().to_owned();
+    let (folder, quiet) = (directory(), ["env", "REFIT_LOG=error"]);
+    let data = folder.path().join("data");
+    let server = Server::start_under(&quiet, env!("CARGO_BIN_EXE_refit"), &data, &[]).await;
+    let invitation = server.invite(&["--ttl", "2h"]);
     let options = FleetOptions {
-        proxy: server.address()?,
-        token: text("token"),
-        ca_pin: text("ca_pin").parse()?,
+        proxy: server.address().into(),
+        token: invitation.token,
+        ca_pin: invitation.ca_pin.parse()?,
         agents: count,
         at_once: 64,
         labels: 5,
@@ -179,9 +116,9 @@ async fn main() -> Outcome<()> {
     let joined: Vec<Joined> = joined.into_iter().collect::<Result<_, _>>()?;
     let joins = count as f64 / started.elapsed().as_secs_f64();
 
-    let before = server.resident()?;
+    let before = resident(server.pid())?;
     let mut fleet = SimulatedFleet::connect(&options, &joined).await?;
-    let connected = (server.resident()? - before) as f64 / count as f64;
+    let connected = (resident(server.pid())? - before) as f64 / count as f64;
 
     let (mut beats, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..2 {

@@ -10,16 +10,13 @@ mod cluster;
 #[path = "../tests/supervising/supervisor.rs"]
 mod supervisor;
 
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cluster::{Cluster, Image, said};
 use refit_testbed::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use supervisor::{Supervisor, send};
 
 /// Of each side in turn; the medians count.
@@ -39,9 +36,9 @@ async fn main() -> ExitCode {
     let (mut switched, mut by_hand) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         cluster.choose("1.2.4");
-        switched.push(upgrade(&image).await);
+        switched.push(upgrade(&supervisor, &image).await);
         supervisor.obeys(json!("stop"));
-        by_hand.push(start_by_hand(&image).await);
+        by_hand.push(start_by_hand(&supervisor, &image).await);
         supervisor.obeys(json!("start"));
         supervisor.runs("1.2.4").await;
         cluster.choose("1.2.3");
@@ -64,10 +61,10 @@ fn data(image: &Image) -> std::path::PathBuf {
 }
 
 /// Since the pointer was made that took the place of the old one.
-async fn upgrade(image: &Image) -> Duration {
+async fn upgrade(supervisor: &Supervisor, image: &Image) -> Duration {
     let mut child =
         image.command(&["update", "--now"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let ready = ready(&data(image), "1.2.4", None).await;
+    let ready = ready(supervisor, "1.2.4", None).await;
     let pointer = std::fs::symlink_metadata(data(image).join("active")).unwrap();
     let nanos = u32::try_from(pointer.mtime_nsec()).unwrap();
     let moved = SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(pointer.mtime()).unwrap(), nanos);
@@ -75,7 +72,7 @@ async fn upgrade(image: &Image) -> Duration {
     ready.duration_since(moved).unwrap()
 }
 
-async fn start_by_hand(image: &Image) -> Duration {
+async fn start_by_hand(supervisor: &Supervisor, image: &Image) -> Duration {
     let data = data(image);
     let began = SystemTime::now();
     let mut child = Command::new(data.join("active/bin/refit"))
@@ -87,17 +84,17 @@ async fn start_by_hand(image: &Image) -> Duration {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let took = ready(&data, "1.2.4", Some(child.id())).await.duration_since(began).unwrap();
+    let took = ready(supervisor, "1.2.4", Some(child.id())).await.duration_since(began).unwrap();
     send(child.id().into(), Signal::TERM);
     assert!(child.wait().unwrap().success());
     took
 }
 
 /// When an agent of that version first said that it is connected.
-async fn ready(data: &Path, version: &str, pid: Option<u32>) -> SystemTime {
+async fn ready(supervisor: &Supervisor, version: &str, pid: Option<u32>) -> SystemTime {
     let end = SystemTime::now() + PATIENCE;
     loop {
-        let is_ready = readiness(data).is_some_and(|agent| {
+        let is_ready = supervisor.readiness().is_some_and(|agent| {
             agent["connected"] == true
                 && agent["version"] == version
                 && pid.is_none_or(|pid| agent["pid"] == pid)
@@ -109,12 +106,6 @@ async fn ready(data: &Path, version: &str, pid: Option<u32>) -> SystemTime {
         assert!(now < end, "no agent of {version} is ready");
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-fn readiness(data: &Path) -> Option<Value> {
-    let mut answer = Vec::new();
-    UnixStream::connect(data.join("agent.sock")).ok()?.read_to_end(&mut answer).ok()?;
-    serde_json::from_slice(&answer).ok()
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -1,0 +1,54 @@
+//! Records of hosts, as servers of a fleet would have left them.
+
+use std::error::Error;
+use std::path::Path;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use refit_backend::{Backend, Key, SqliteBackend, Transaction};
+use refit_types::{
+    AgentRole, DataDir, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
+};
+use uuid::Uuid;
+
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// As many as fit into one transaction of any store.
+const BATCH: usize = 100;
+/// Transactions under way, so that they share their commits.
+const AT_ONCE: usize = 32;
+
+/// A host that has reported.
+pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<Instance> {
+    let (id, now) = (Uuid::from_u128(n), Timestamp::now());
+    let roles = vec![AgentRole::Node];
+    let mut instance = Instance::joined(HostId::new(id), &format!("host-{n}"), roles, now);
+    instance.report = Some(Report {
+        version: version.parse()?,
+        edition: Edition::Oss,
+        node_labels: Labels::default(),
+        instance_labels: labels,
+        upgrader: UpgraderKind::Binary,
+        updater: None,
+        session: Session { id, started_at: now },
+        rotation: RotationMark::default(),
+        hint_acknowledged: 0,
+    });
+    Ok(instance)
+}
+
+/// Puts the records where a server with that data directory will find them.
+pub async fn store(data: &Path, instances: &[Instance]) -> Outcome<()> {
+    let path = DataDir::new(data).store();
+    std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+    let backend = SqliteBackend::open(&path)?;
+    let (backend, prefix) = (&backend, &Key::new("/instances/v1/default")?);
+    let batches = instances.chunks(BATCH).map(|batch| async move {
+        let mut transaction = Transaction::new();
+        for instance in batch {
+            transaction = transaction.put(&prefix.child(instance.host_id)?, serde_json::to_vec(instance)?);
+        }
+        Outcome::Ok(backend.transact(transaction).await.map(drop)?)
+    });
+    stream::iter(batches).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+}
