@@ -8,7 +8,9 @@ use chromiumoxide::cdp::browser_protocol::emulation::{
     MediaFeature, SetDeviceMetricsOverrideParams, SetLocaleOverrideParams, SetScriptExecutionDisabledParams,
     SetTimezoneOverrideParams,
 };
-use chromiumoxide::cdp::browser_protocol::input::{DispatchKeyEventParams, DispatchKeyEventType};
+use chromiumoxide::cdp::browser_protocol::input::{
+    DispatchKeyEventParams, DispatchKeyEventType, DispatchMouseEventParams, DispatchMouseEventType, MouseButton,
+};
 use chromiumoxide::cdp::browser_protocol::log::EventEntryAdded;
 use chromiumoxide::cdp::browser_protocol::network::EventRequestWillBeSent;
 use chromiumoxide::cdp::browser_protocol::page::CaptureScreenshotFormat;
@@ -207,11 +209,26 @@ impl Tab {
         self.until(&format!("the browser is at {path}"), &there).await;
     }
 
-    /// Clicks with a mouse.
+    /// Clicks with a mouse, once; again where what was aimed at moved away in between.
     pub async fn click(&self, selector: &str) {
-        let found =
-            self.page.find_element(selector).await.unwrap_or_else(|error| panic!("{selector}: {error}"));
-        found.click().await.unwrap();
+        let aim = format!(
+            "window.__missed = false; addEventListener('click', (event) => {{ \
+             window.__missed = event.target.closest({selector:?}) === null }}, {{ capture: true, once: true }}); 1"
+        );
+        eventually(&format!("{selector} is clicked"), PATIENCE, async || {
+            let Ok(found) = self.page.find_element(selector).await else { return false };
+            self.js(&aim).await;
+            found.click().await.is_ok() && self.try_js("window.__missed").await != Ok(Value::Bool(true))
+        })
+        .await;
+    }
+
+    /// Presses or releases the mouse in the middle of something.
+    pub async fn mouse(&self, kind: DispatchMouseEventType, selector: &str) {
+        let found = self.page.find_element(selector).await.unwrap();
+        let at = found.scroll_into_view().await.unwrap().clickable_point().await.unwrap();
+        let event = DispatchMouseEventParams::builder().r#type(kind).x(at.x).y(at.y).click_count(1);
+        self.page.execute(event.button(MouseButton::Left).build().unwrap()).await.unwrap();
     }
 
     pub async fn type_into(&self, selector: &str, text: &str) {

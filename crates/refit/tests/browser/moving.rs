@@ -1,5 +1,7 @@
 //! A rollout that is watched: the page follows, and is never loaded again.
 
+use chromiumoxide::cdp::browser_protocol::input::DispatchMouseEventType;
+
 use crate::chromium::Chromium;
 use crate::stage::Stage;
 
@@ -33,10 +35,19 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     tab.until("the window of another is closed", &card("databases", "opens")).await;
 
     // Where the reader is stays, while what they read changes.
+    tab.mouse(DispatchMouseEventType::MousePressed, "#pause-all").await;
     tab.js("document.querySelector('#pause-web').focus()").await;
+    tab.js("getSelection().selectAllChildren(document.querySelector('#group-web'))").await;
     stage.fleet.let_succeed("web", 3);
     tab.until("hosts arrive", &card("web", "3 upgraded")).await;
     assert_eq!(tab.js("document.activeElement.id").await, "pause-web");
+    assert_eq!(tab.js("getSelection().toString()").await, "web");
+    assert_eq!(tab.js("window.__mark").await, 1, "the page was loaded again");
+    tab.mouse(DispatchMouseEventType::MouseReleased, "#pause-all").await;
+    tab.until_at("/web/actions/pause").await;
+    tab.click("#cancel").await;
+    tab.until_at("/web/rollout").await;
+    tab.js("window.__mark = 1").await;
     stage.fleet.let_fail("web", 3);
     tab.until(
         "the group halts",
@@ -112,5 +123,37 @@ async fn what_changes_while_a_page_is_fetched_or_cannot_be_is_shown_without_anot
     tab.js("__stream.close(); window.fetch = __fetch; __go(); 1").await;
     tab.until("the first is shown", "document.querySelector('#pause-web') !== null").await;
     tab.until("so is the next", "document.querySelector('#resume-databases') !== null").await;
+    tab.assert_calm().await;
+}
+
+/// A page that begins to listen when it is told to.
+const DEAF: &str = "const Stream = window.EventSource;
+    window.EventSource = class {
+      heard = [];
+      constructor(...given) {
+        window.__listen = () => {
+          const stream = new Stream(...given);
+          this.heard.forEach(([name, act]) => stream.addEventListener(name, act));
+        };
+      }
+      addEventListener(...given) { this.heard.push(given); }
+    };";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_before_a_page_listens_is_shown() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let (witness, mut tab) =
+        (chromium.tab_of(&stage.invitation()).await, chromium.tab_of(&stage.invitation()).await);
+    tab.begin_pages_with(DEAF).await;
+    tab.open("/web/rollout").await;
+    witness.open("/web/rollout").await;
+    stage.ctl(&["autoupdate", "pause", "--group", "web"]);
+    let paused = "document.querySelector('#resume-web') !== null";
+    witness.until("who listens is told", paused).await;
+    assert_eq!(tab.js(paused).await, false);
+    tab.js("__listen()").await;
+    tab.until("who begins to is told too", paused).await;
     tab.assert_calm().await;
 }

@@ -21,52 +21,44 @@
     }
   };
 
-  // Where the reader is on the page: what has the focus, what is open, and how far it was scrolled.
-  const remember = (part) => {
-    const focus = part.contains(document.activeElement) ? document.activeElement : null;
-    return {
-      focus: focus && focus.id,
-      isTyping: focus !== null && focus.matches("input, select, textarea"),
-      open: [...part.querySelectorAll("details[open][id]")].map((details) => details.id),
-      boxes: [...part.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]),
-      boxFocus: focus ? [...part.querySelectorAll(".scroll")].indexOf(focus) : -1,
-    };
-  };
+  // What makes a node the same as one that came later.
+  const keyOf = ({ nodeName, id, dataset = {}, classList = [] }) =>
+    [nodeName, id || dataset.host || dataset.id || dataset.group || classList[0]].join(" ");
 
-  const restore = (part, was) => {
-    for (const id of was.open) {
-      const details = document.getElementById(id);
-      if (details) details.open = true;
+  // Makes an element what the server sent, and touches nothing that stayed: what has the focus, is pressed, marked,
+  // opened or scrolled is the reader's.
+  const patch = (old, fresh) => {
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
     }
-    const boxes = [...part.querySelectorAll(".scroll")];
-    boxes.forEach((box, n) => {
-      if (was.boxes[n]) [box.scrollLeft, box.scrollTop] = was.boxes[n];
-    });
-    const focus = (was.focus && document.getElementById(was.focus)) || boxes[was.boxFocus];
-    if (focus && focus !== document.activeElement) focus.focus({ preventScroll: true });
-  };
-
-  // What the server sent last for a part: compared with that, and not with what became of it here.
-  const sent = new Map();
-
-  // False if the reader is typing there: then it has to wait.
-  const swap = (part, fresh) => {
-    const html = fresh.innerHTML;
-    if (sent.get(part.id) === html) return true;
-    const was = remember(part);
-    if (was.isTyping) return false;
-    sent.set(part.id, html);
-    for (const { name, value } of fresh.attributes) part.setAttribute(name, value);
-    part.replaceChildren(...fresh.childNodes);
-    localize(part);
-    restore(part, was);
-    return true;
+    for (const { name, value } of fresh.attributes) {
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    let place = old.firstChild;
+    const drop = () => {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
+    };
+    for (const wanted of [...fresh.childNodes]) {
+      const isElement = wanted.nodeType === Node.ELEMENT_NODE;
+      let same = place;
+      while (same && keyOf(same) !== keyOf(wanted)) same = isElement ? same.nextSibling : null;
+      if (!same) {
+        old.insertBefore(wanted, place);
+        continue;
+      }
+      while (place !== same) drop();
+      place = same.nextSibling;
+      if (isElement) patch(same, wanted);
+      else if (same.data !== wanted.data) same.data = wanted.data;
+    }
+    while (place) drop();
   };
 
   let marks = null;
-  // What is out of date, and what of that waits until nobody types there.
+  // What is out of date.
   let wanted = new Set();
-  const postponed = new Set();
   let isFetching = false;
   // After a failure it is asked again by itself, less and less often.
   let failures = 0;
@@ -87,9 +79,9 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts()) {
       const fresh = page.getElementById(part.id);
-      const concerned = part.dataset.live.split(" ").filter((name) => names.has(name));
-      if (fresh && concerned.length > 0 && !swap(part, fresh)) {
-        concerned.forEach((name) => postponed.add(name));
+      if (fresh && part.dataset.live.split(" ").some((name) => names.has(name))) {
+        localize(fresh);
+        patch(part, fresh);
       }
     }
   };
@@ -114,12 +106,6 @@
     if (wanted.size > 0) again = setTimeout(refresh, pause);
   };
 
-  const catchUp = () => {
-    postponed.forEach((name) => wanted.add(name));
-    postponed.clear();
-    refresh();
-  };
-
   const say = (state, word) => {
     const place = document.getElementById("connection");
     if (!place) return;
@@ -136,14 +122,14 @@
     source.addEventListener("hello", (event) => {
       say("on", "live");
       // Something may have been missed since the page was made, or while nobody was heard.
-      if (marks !== null) wanted = new Set(["rollout", "fleet", "audit"]);
+      wanted = new Set(["rollout", "fleet", "audit"]);
       marks = JSON.parse(event.data);
       refresh();
     });
     source.addEventListener("changed", (event) => {
       const told = JSON.parse(event.data);
       for (const name of Object.keys(told)) {
-        if (marks === null || told[name] !== marks[name]) wanted.add(name);
+        if (told[name] !== marks[name]) wanted.add(name);
       }
       marks = told;
       refresh();
@@ -160,6 +146,5 @@
     say("off", "connecting");
     listen();
     document.addEventListener("visibilitychange", refresh);
-    document.addEventListener("focusout", () => setTimeout(catchUp, 0));
   }
 })();
