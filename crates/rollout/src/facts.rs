@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use refit_types::{HostId, Instance, Outcome, Report, UpdaterStatus, Version};
+use refit_types::{HostId, Instance, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
 
 use crate::Plan;
 
@@ -78,7 +78,7 @@ impl HostFacts {
             proving: report.is_some_and(|report| report.version == plan.version && is_proving(report)),
             held: report.is_some_and(|report| hold(plan, report).is_some()),
             acknowledged: attempt > 0 && report.is_some_and(|report| report.hint_acknowledged == attempt),
-            undone: report.is_some_and(|report| undone(plan, report, attempt)),
+            undone: report.is_some_and(|report| undone(plan, report, attempt).is_some()),
             lost_since,
         }
     }
@@ -87,6 +87,23 @@ impl HostFacts {
     pub fn held_because(plan: &Plan, instance: &Instance) -> Option<String> {
         hold(plan, instance.report.as_ref()?)
     }
+
+    /// Why the host's attempt failed, in words. What its updater says of it counts, even if it says so only after the
+    /// host was given up: a host is silent while it goes back.
+    pub fn failed_because(plan: &Plan, instance: &Instance) -> Option<String> {
+        let upgrade = instance.upgrade.as_deref()?;
+        let undone = instance.report.as_ref().and_then(|report| undone(plan, report, upgrade.attempt));
+        match (undone, &upgrade.outcome) {
+            (Some(failure), _) => Some(rolled_back(failure)),
+            (None, Some(Outcome::Failed { reason, .. })) => Some(reason.to_string()),
+            _ => None,
+        }
+    }
+}
+
+/// What came of an attempt that an updater undid, in words.
+pub(crate) fn rolled_back(failure: &UpdateFailure) -> String {
+    format!("rolled back by its updater at {}: {}", failure.step, failure.reason)
 }
 
 /// Whether a heartbeat says that its host has the plan's version for good. One that runs it may still go back:
@@ -117,10 +134,9 @@ pub fn held_by(updater: &UpdaterStatus, version: &Version) -> Option<String> {
     }
 }
 
-fn undone(plan: &Plan, report: &Report, attempt: u64) -> bool {
-    let failure = report.updater.as_deref().and_then(|updater| updater.last_failure.as_ref());
-    attempt > 0
-        && failure.is_some_and(|failure| failure.attempt == attempt && failure.version == plan.version)
+fn undone<'a>(plan: &Plan, report: &'a Report, attempt: u64) -> Option<&'a UpdateFailure> {
+    let failure = report.updater.as_deref()?.last_failure.as_ref()?;
+    (attempt > 0 && failure.attempt == attempt && failure.version == plan.version).then_some(failure)
 }
 
 #[cfg(test)]

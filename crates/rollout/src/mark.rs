@@ -2,6 +2,7 @@ use jiff::Timestamp;
 use refit_types::{GroupRecord, Instance, Outcome, Upgrade};
 
 use crate::Plan;
+use crate::facts::rolled_back;
 
 /// Longer reasons are cut: every server keeps those of every host.
 const LONGEST_REASON: usize = 300;
@@ -99,10 +100,7 @@ fn outcome(end: End, instance: &Instance, now: Timestamp) -> Outcome {
         End::Undone => {
             let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
             let failure = updater.and_then(|updater| updater.last_failure.as_ref());
-            let reason = failure.map_or_else(
-                || "rolled back by its updater".into(),
-                |failure| format!("rolled back by its updater at {}: {}", failure.step, failure.reason),
-            );
+            let reason = failure.map_or_else(|| "rolled back by its updater".into(), rolled_back);
             Outcome::Failed {
                 at: now,
                 reason: reason.chars().take(LONGEST_REASON).collect::<String>().into(),

@@ -1,9 +1,12 @@
 //! What becomes of a host that was told to go.
 
+use refit_rollout::HostFacts;
 use refit_types::{Group, GroupState, Outcome, Percent};
 
 use crate::cluster::{UNTIL_MIDNIGHT, cluster, group, host, is_halted, mark, pass, record};
-use crate::world::{HostStep, Step};
+use crate::world::{HostStep, Step, World};
+
+const UNDONE: &str = "rolled back by its updater at start: it did not start";
 
 #[test]
 fn a_late_success_is_counted() {
@@ -58,6 +61,34 @@ fn a_started_host_that_is_lost_has_failed_but_not_for_a_time_in_which_nobody_lis
     pass(&mut world, 1);
     let Some(Outcome::Failed { reason, .. }) = mark(&world, 0).outcome else { panic!("it did not fail") };
     assert_eq!(&*reason, "its heartbeat was lost at 2026-07-02 00:00:00 UTC");
+}
+
+#[test]
+fn a_host_that_was_given_up_says_itself_what_happened_once_it_is_back() {
+    let lenient =
+        Group { max_failed_before_halt: Percent::ALL, max_timeout_before_halt: Percent::ALL, ..group(0) };
+    let mut world = cluster(vec![lenient], 2);
+    pass(&mut world, UNTIL_MIDNIGHT);
+    host(&mut world, 0, HostStep::Leave);
+    host(&mut world, 1, HostStep::Acknowledge);
+    pass(&mut world, 60);
+    let because = |world: &World, number: usize| {
+        let instance = world.store.records.instance(world.ids[number]).unwrap();
+        HostFacts::failed_because(world.servers[0].engine.plan(), instance)
+    };
+    assert_eq!(because(&world, 0).unwrap(), "its heartbeat was lost at 2026-07-02 00:00:00 UTC");
+    assert!(
+        matches!(mark(&world, 1).outcome, Some(Outcome::TimedOut { .. })) && because(&world, 1).is_none()
+    );
+    host(&mut world, 0, HostStep::Return);
+    for number in [0, 1] {
+        host(&mut world, number, HostStep::FailOtherAttempt { up: true });
+        assert_ne!(because(&world, number.into()).as_deref(), Some(UNDONE), "that was another time");
+        host(&mut world, number, HostStep::Fail);
+        assert_eq!(because(&world, number.into()).as_deref(), Some(UNDONE));
+    }
+    pass(&mut world, 1);
+    assert_eq!((record(&world, 0).failed, record(&world, 0).timed_out), (1, 1), "it is counted as it was");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use refit_proto::rollouts::v1 as wire;
 use refit_rollout::{Ended, Engine, HostFacts};
-use refit_types::{GroupRecord, HostId, Instance, Outcome, Schedule};
+use refit_types::{GroupRecord, HostId, Instance, Schedule};
 
 use super::{OperatorError, Rollouts, State};
 use crate::rpc::timestamp;
@@ -187,13 +187,11 @@ pub(super) fn reason(
     let shown = |at: jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
     let version = instance.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
     let told = || facts.started.map(shown).unwrap_or_default();
-    let outcome = instance.upgrade.as_deref().and_then(|upgrade| upgrade.outcome.as_ref());
+    let failed = HostFacts::failed_because(plan, instance).unwrap_or_default();
     match standing {
         Standing::Upgraded => String::new(),
-        Standing::Failed => match outcome {
-            Some(Outcome::Failed { reason, .. }) => reason.to_string(),
-            _ => String::new(),
-        },
+        Standing::Failed => failed,
+        Standing::TimedOut if facts.undone => format!("told at {}, and late {failed}", told()),
         Standing::TimedOut if facts.proving => {
             format!("told at {}, runs {version}, and its updater has not said that it stays", told())
         }
