@@ -38,6 +38,9 @@ pub(crate) enum SignInError {
     /// A code that nobody used in time.
     #[error("this address could be used until {}, which is over", utc(*.0))]
     Expired(Timestamp),
+    /// A code for an identity whose authority has been replaced since.
+    #[error("this address was given to an identity that is no longer trusted")]
+    Untrusted,
     /// Too many people at once.
     #[error("{MOST} sessions are open already; sign out of one, or wait until some end")]
     Full,
@@ -129,6 +132,7 @@ impl Sessions {
     pub(crate) async fn sign_in(
         &self,
         code: &str,
+        trust: &Trust,
         events: &Events,
     ) -> Result<(String, Session), SignInError> {
         let now = (self.now)();
@@ -138,13 +142,17 @@ impl Sessions {
         if code.expires <= now {
             return Err(SignInError::Expired(code.expires));
         }
+        let Code { user, chain, session_expires: expires, .. } = code;
+        let session = Session { user, chain, began: now, expires };
+        if session.principal(trust, now).is_none() {
+            return Err(SignInError::Untrusted);
+        }
         let (open, all) = self.living::<Session>(&sessions()?, |session| session.expires).await?;
         if all >= MOST {
             return Err(SignInError::Full);
         }
-        self.make_room(open.iter().map(|(item, session)| (item, session.user.as_str())), &code.user).await?;
-        let Code { user, chain, session_expires: expires, .. } = code;
-        let session = Session { user, chain, began: now, expires };
+        self.make_room(open.iter().map(|(item, session)| (item, session.user.as_str())), &session.user)
+            .await?;
         let message = format!("signed in to the dashboard, until {}", utc(session.expires));
         let event = Event::new("session.began", &session.user, format!("user/{}", session.user), message);
         let (told, event) = events.entry(event)?;
@@ -277,48 +285,73 @@ mod tests {
     use std::sync::Arc;
 
     use refit_backend::MemoryBackend;
+    use refit_pki::{Authority, PrivateKey, Role, Roles, SigningRequest};
 
     use super::*;
 
-    fn world() -> (Sessions, Events) {
-        let backend: SharedBackend = Arc::new(MemoryBackend::default());
-        (Sessions::new(backend.clone(), Timestamp::now), Events::new(backend, Timestamp::now))
+    struct World {
+        records: Sessions,
+        events: Events,
+        trust: Trust,
+        chain: [CertificateDer<'static>; 1],
     }
 
-    fn until(expires: Timestamp) -> Bearer<'static> {
-        Bearer { user: "a", chain: &[], expires }
-    }
+    impl World {
+        async fn new() -> Self {
+            let (backend, now): (SharedBackend, _) = (Arc::new(MemoryBackend::default()), Timestamp::now());
+            let cluster = "example".parse().unwrap();
+            let authority = Authority::load_or_create(&*backend, cluster, now).await.unwrap();
+            let request = PrivateKey::generate().unwrap().signing_request().unwrap();
+            let request = SigningRequest::from_pem(&request).unwrap();
+            let (name, roles) = ("a".parse().unwrap(), Roles::from(Role::Viewer));
+            let certificate = authority.issue_user(&request, &name, &roles, MAX_TTL, now).unwrap();
+            Self {
+                records: Sessions::new(backend.clone(), Timestamp::now),
+                events: Events::new(backend, Timestamp::now),
+                trust: authority.trust().unwrap(),
+                chain: [certificate.der().clone()],
+            }
+        }
 
-    fn long() -> Bearer<'static> {
-        until(later(Timestamp::now(), SignedDuration::from_hours(1000)))
+        fn until(&self, expires: Timestamp) -> Bearer<'_> {
+            Bearer { user: "a", chain: &self.chain, expires }
+        }
+
+        fn long(&self) -> Bearer<'_> {
+            self.until(later(Timestamp::now(), SignedDuration::from_hours(1000)))
+        }
+
+        async fn signed_in(&self, code: &NewCode) -> Result<(String, Session), SignInError> {
+            self.records.sign_in(&code.secret, &self.trust, &self.events).await
+        }
     }
 
     #[tokio::test]
     async fn a_session_ends_no_later_than_the_identity_and_the_longest_there_is() {
-        let (sessions, _) = world();
+        let world = World::new().await;
         let soon = later(Timestamp::now(), SignedDuration::from_mins(2));
-        let code = sessions.invite(until(soon), None).await.unwrap();
+        let code = world.records.invite(world.until(soon), None).await.unwrap();
         assert_eq!((code.expires, code.session_expires), (soon, soon));
-        let code = sessions.invite(long(), None).await.unwrap();
+        let code = world.records.invite(world.long(), None).await.unwrap();
         assert!(code.session_expires < later(Timestamp::now(), SignedDuration::from_hours(9)));
         for ttl in [Duration::ZERO, MAX_TTL + Duration::from_secs(1)] {
-            let refused = sessions.invite(long(), Some(ttl)).await;
+            let refused = world.records.invite(world.long(), Some(ttl)).await;
             assert!(matches!(refused, Err(SignInError::Ttl)));
         }
     }
 
     #[tokio::test]
     async fn nobody_has_more_than_their_share() {
-        let (records, events) = world();
+        let world = World::new().await;
         let mut secrets = Vec::new();
         for _ in 0..MOST_OF_ONE + 2 {
-            let code = records.invite(long(), None).await.unwrap();
-            secrets.push(records.sign_in(&code.secret, &events).await.unwrap().0);
+            let code = world.records.invite(world.long(), None).await.unwrap();
+            secrets.push(world.signed_in(&code).await.unwrap().0);
         }
         let mut open = Vec::new();
         for secret in &secrets {
             let key = sessions().unwrap().child(hash(secret)).unwrap();
-            open.push(records.backend.get(&key).await.unwrap().is_some());
+            open.push(world.records.backend.get(&key).await.unwrap().is_some());
         }
         assert_eq!(open.iter().filter(|open| **open).count(), MOST_OF_ONE);
         assert!(!open[0] && !open[1] && open[2], "the oldest end first");
@@ -326,15 +359,15 @@ mod tests {
 
     #[tokio::test]
     async fn no_secret_is_stored() {
-        let (sessions, events) = world();
-        let code = sessions.invite(long(), None).await.unwrap();
+        let world = World::new().await;
+        let code = world.records.invite(world.long(), None).await.unwrap();
         let stored = |page: refit_backend::Page| {
             let texts = page.items.iter().map(|item| format!("{} {:?}", item.key, item.value));
             texts.collect::<String>()
         };
-        let before = stored(sessions.backend.range(&KeyRange::all(), 100).await.unwrap());
-        let (secret, _) = sessions.sign_in(&code.secret, &events).await.unwrap();
-        let after = stored(sessions.backend.range(&KeyRange::all(), 100).await.unwrap());
+        let before = stored(world.records.backend.range(&KeyRange::all(), 100).await.unwrap());
+        let (secret, _) = world.signed_in(&code).await.unwrap();
+        let after = stored(world.records.backend.range(&KeyRange::all(), 100).await.unwrap());
         assert!(before.contains(&hash(&code.secret)) && !before.contains(&code.secret));
         assert!(after.contains(&hash(&secret)) && !after.contains(&secret));
         assert!(!after.contains(&hash(&code.secret)), "a code is used up");

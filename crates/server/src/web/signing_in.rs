@@ -23,7 +23,8 @@ impl Web {
     pub(super) async fn sign_in(&self, visit: &Visit, code: &str) -> Result<Response<Body>, Refusal> {
         let (address, now) = (visit.peer.address, Instant::now());
         self.refused.check(address.ip(), now).map_err(Refusal::TooMany)?;
-        let (secret, session) = match self.sessions.sign_in(code, &self.events).await {
+        let trust = self.authorities.current().trust.clone();
+        let (secret, session) = match self.sessions.sign_in(code, &trust, &self.events).await {
             Ok(signed_in) => signed_in,
             Err(SignInError::Store(error)) => return Err(error.into()),
             Err(error @ SignInError::Full) => return Err(Refusal::Conflict(sentence(&error.to_string()))),
