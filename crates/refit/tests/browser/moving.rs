@@ -32,6 +32,12 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     tab.until("the next one has succeeded", &card("staging", "6 upgraded")).await;
     let node = "document.querySelector('svg .node[data-group=staging]').classList.contains('succeeded')";
     tab.until("so it is in the picture", node).await;
+    let lane = |group: &str, class: &str| {
+        format!("document.querySelector('.lane[data-group={group}] .{class}') !== null")
+    };
+    tab.until("and on the timeline", &lane("staging", "upgraded")).await;
+    tab.until("where the next group is under way", &lane("web", "in_flight")).await;
+    tab.until("and the last one is planned", &lane("databases", "planned")).await;
     tab.until("the window of another is closed", &card("databases", "opens")).await;
 
     // Where the reader is stays, while what they read changes.

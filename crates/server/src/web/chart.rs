@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 
 use super::samples::Sample;
-use super::words::{Moment, utc};
+use super::words::{Mark, Moment};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;
@@ -35,17 +35,6 @@ pub(super) struct Area {
     pub(super) shade: usize,
     pub(super) path: String,
     pub(super) now: u64,
-}
-
-/// A moment on the axis.
-#[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) machine: String,
-    pub(super) utc: String,
-}
-
-fn mark(at: Timestamp) -> Mark {
-    Mark { machine: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), utc: utc(at) }
 }
 
 impl Chart {
@@ -101,8 +90,8 @@ impl Chart {
             areas,
             most,
             half: most / 2,
-            begin: mark(from),
-            middle: mark(at(1, 2)),
+            begin: Mark::of(from),
+            middle: Mark::of(at(1, 2)),
             rows: (0..ROWS).map(row).collect(),
         })
     }

@@ -1,4 +1,5 @@
 use super::group_card::GroupCard;
+use super::words::shortened;
 
 const WIDTH: usize = 200;
 const HEIGHT: usize = 60;
@@ -56,7 +57,7 @@ impl Graph {
                 let bar = card.segments.iter();
                 Node {
                     name: card.name.clone(),
-                    shown: shortened(&card.name),
+                    shown: shortened(&card.name, LONGEST),
                     state: card.state.clone(),
                     counts: match card.members {
                         0 => "no members yet".into(),
@@ -91,13 +92,6 @@ impl Graph {
         let width = boxes.iter().map(|node| node.x + WIDTH).max().unwrap_or_default();
         let height = boxes.iter().map(|node| node.y + HEIGHT).max().unwrap_or_default();
         Some(Self { width, height, boxes, edges })
-    }
-}
-
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(LONGEST) {
-        Some((cut, _)) => format!("{}…", &name[..cut]),
-        None => name.to_owned(),
     }
 }
 

@@ -103,6 +103,12 @@ impl History {
         (page, wanted.next().is_some())
     }
 
+    /// The newest of some events, the newest first.
+    pub(super) fn newest(&self, limit: usize, is_wanted: impl Fn(&Event) -> bool) -> Vec<Arc<Event>> {
+        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        events.values().rev().filter(|event| is_wanted(event)).take(limit).cloned().collect()
+    }
+
     /// The types that there are, for a list to choose from.
     pub(super) fn kinds(&self) -> Vec<String> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
@@ -139,6 +145,8 @@ mod tests {
         assert_eq!(wanted(Filter { kind: "group".into(), ..Filter::default() }), 5);
         assert_eq!(wanted(Filter { actor: "ali".into(), ..Filter::default() }), 25);
         assert_eq!(wanted(Filter { subject: "staging".into(), ..Filter::default() }), 0);
+        let newest = history.newest(2, |event| event.event_type == "group.run");
+        assert_eq!(newest.iter().map(|event| event.at.as_second()).collect::<Vec<_>>(), [20, 15]);
         let since = Timestamp::from_second(20).ok();
         assert_eq!(wanted(Filter { since, ..Filter::default() }), 5);
         assert_eq!((history.kinds(), history.seen()), (vec!["group.run".into(), "other".into()], 25));

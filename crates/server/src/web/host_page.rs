@@ -6,11 +6,11 @@ use refit_types::{HostId, Instance, Labels, Outcome};
 
 use super::Web;
 use super::answer::{Frame, Refusal, rendered};
-use super::history::Filter;
 use super::summary::{position, state_at};
 use super::visit::Visit;
 use super::wanted::name;
 use super::words::{Moment, in_words};
+use crate::events::Event;
 
 /// Events of a host and its group that its page shows.
 const MOST_EVENTS: usize = 30;
@@ -158,12 +158,11 @@ impl Web {
         }));
         let (own, of_group) =
             (format!("node/{}", instance.host_id), group.map(|name| format!("group/{name}")));
-        let since = Filter { since: Some(instance.first_seen), ..Filter::default() };
-        let (events, _) = self.history.page(&since, None, usize::MAX);
-        let concern =
-            events.iter().filter(|event| event.subject == own || Some(&event.subject) == of_group.as_ref());
-        entries.extend(concern.take(MOST_EVENTS).map(|event| Entry {
-            who: super::rollout_page::shortened(&event.actor),
+        let concern = |event: &Event| event.subject == own || Some(&event.subject) == of_group.as_ref();
+        let events =
+            self.history.newest(MOST_EVENTS, |event| event.at >= instance.first_seen && concern(event));
+        entries.extend(events.iter().map(|event| Entry {
+            who: super::rollout_page::who(&event.actor),
             ..entry(event.at, event.message.clone())
         }));
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));

@@ -18,6 +18,7 @@ mod samples;
 mod sessions;
 mod signing_in;
 mod summary;
+mod timeline;
 mod version_page;
 mod visit;
 mod wanted;

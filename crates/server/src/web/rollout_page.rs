@@ -14,16 +14,18 @@ use super::fleet_page::after;
 use super::forecast::{Forecast, Proposal};
 use super::graph::Graph;
 use super::group_card::{GroupCard, hours, standing};
-use super::history::Filter;
 use super::summary::in_words as state_in_words;
+use super::timeline::Timeline;
 use super::visit::Visit;
 use super::words::{Moment, Prose, counted, in_words, moment};
 use crate::events::Event;
 use crate::rollout::Standing;
 
 const PAGE: usize = 50;
-/// Events of the rollout that a page shows.
+/// Events of the rollout that a page lists.
 const MOST_PAST: usize = 40;
+/// Events of the rollout that a picture is drawn from: more than groups have states.
+const MOST_HAPPENED: usize = 1000;
 pub(super) const RUN: &str = "/refit.rollouts.v1.RolloutService/RunGroup";
 pub(super) const PAUSE: &str = "/refit.rollouts.v1.RolloutService/Pause";
 pub(super) const RESUME: &str = "/refit.rollouts.v1.RolloutService/Resume";
@@ -61,6 +63,7 @@ struct RolloutPage {
     cards: Vec<GroupCard>,
     graph: Option<Graph>,
     ungrouped: Option<(String, Option<Prose>)>,
+    timeline: Option<Timeline>,
     past: Vec<Past>,
     forecast: Option<Forecast>,
 }
@@ -86,7 +89,7 @@ impl Past {
             id: event.id.clone(),
             at: Moment(event.at),
             kind: event.event_type.clone(),
-            who: shortened(&event.actor),
+            who: who(&event.actor),
             whole: event.actor.clone(),
             what: event.subject.clone(),
             message: event.message.clone(),
@@ -97,8 +100,8 @@ impl Past {
     }
 }
 
-/// Servers go by UUIDs, of which the beginning tells them apart.
-pub(super) fn shortened(actor: &str) -> String {
+/// Who did something; servers go by UUIDs, of which the beginning tells them apart.
+pub(super) fn who(actor: &str) -> String {
     match actor.strip_prefix("server ").and_then(|id| id.get(..8)) {
         Some(id) => format!("server {id}…"),
         None => actor.to_owned(),
@@ -148,6 +151,9 @@ impl Web {
             let text = format!("{hosts}, {} on v{}", ungrouped.on_version, rollout.version);
             (text, window.map(|(opens, closes)| hours(opens, closes, None, now)))
         });
+        let events = began.map(|began| self.happened(began)).unwrap_or_default();
+        let forecast = self.coming(&rollout, now).await?;
+        let timeline = began.and_then(|began| Timeline::of(&cards, &events, forecast.as_ref(), began, now));
         rendered(&RolloutPage {
             frame: visit.frame(self, "rollout", "Rollout"),
             done: super::actions::said(visit),
@@ -158,8 +164,9 @@ impl Web {
             since: began.map(since),
             graph: Graph::of(&cards),
             ungrouped,
-            past: began.map(|began| self.past(began)).unwrap_or_default(),
-            forecast: self.coming(&rollout, now).await?,
+            timeline,
+            past: events.iter().take(MOST_PAST).map(|event| Past::of(event)).collect(),
+            forecast,
             version: rollout.version,
             schedule: rollout.schedule,
             cards,
@@ -167,13 +174,11 @@ impl Web {
     }
 
     /// What became of the rollout so far, the newest first.
-    fn past(&self, began: Timestamp) -> Vec<Past> {
-        let filter = Filter { since: Some(began), ..Filter::default() };
-        let of_rollout = |event: &Arc<Event>| {
+    fn happened(&self, began: Timestamp) -> Vec<Arc<Event>> {
+        let of_rollout = |event: &Event| {
             event.subject == "rollout" || event.subject.starts_with("group/") || is_setting(&event.subject)
         };
-        let (events, _) = self.history.page(&filter, None, usize::MAX);
-        events.iter().filter(|event| of_rollout(event)).take(MOST_PAST).map(|event| Past::of(event)).collect()
+        self.history.newest(MOST_HAPPENED, |event| event.at >= began && of_rollout(event))
     }
 
     /// What is still to come of it, by arithmetic.

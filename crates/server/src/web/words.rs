@@ -12,9 +12,21 @@ impl HtmlSafe for Moment {}
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let machine = self.0.strftime("%Y-%m-%dT%H:%M:%SZ");
-        let utc = utc(self.0);
+        let Mark { machine, utc } = Mark::of(self.0);
         write!(f, r#"<time datetime="{machine}" title="{utc}">{utc}</time>"#)
+    }
+}
+
+/// A moment on the axis of a picture, where there is no room for elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) machine: String,
+    pub(super) utc: String,
+}
+
+impl Mark {
+    pub(super) fn of(at: Timestamp) -> Self {
+        Self { machine: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), utc: utc(at) }
     }
 }
 
@@ -54,6 +66,14 @@ impl Prose {
 /// A moment in UTC, to the second.
 pub(super) fn utc(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// A text that fits where so many letters do.
+pub(super) fn shortened(text: &str, letters: usize) -> String {
+    match text.char_indices().nth(letters) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text.to_owned(),
+    }
 }
 
 /// A moment of the wire.
