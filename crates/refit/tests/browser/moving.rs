@@ -84,7 +84,8 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     tab.assert_calm().await;
 }
 
-/// A page whose stream is at hand, to know what it has heard and to have it hear no more.
+/// A page whose stream is at hand, to know what it has heard and to have it hear no more, and which does nothing by
+/// the clock.
 const EAR: &str = "window.__heard = 0;
     const Stream = window.EventSource;
     window.EventSource = class extends Stream {
@@ -94,6 +95,7 @@ const EAR: &str = "window.__heard = 0;
         this.addEventListener('changed', () => { window.__heard += 1; });
       }
     };
+    window.setInterval = () => 0;
     window.__fetch = window.fetch;";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,6 +131,26 @@ async fn what_changes_while_a_page_is_fetched_or_cannot_be_is_shown_without_anot
     tab.js("__stream.close(); window.fetch = __fetch; __go(); 1").await;
     tab.until("the first is shown", "document.querySelector('#pause-web') !== null").await;
     tab.until("so is the next", "document.querySelector('#resume-databases') !== null").await;
+    tab.assert_calm().await;
+}
+
+/// A page whose clock is at hand.
+const CLOCK: &str = "window.setInterval = (act) => { window.__tick = act; return 0; };";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_for_times_do_not_grow_old_while_nothing_changes() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab_of(&stage.invitation()).await;
+    tab.begin_pages_with(CLOCK).await;
+    tab.open("/web/rollout").await;
+    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.js("window.__mark = 1").await;
+    let words = "document.querySelector('#rollout-status').innerText.match(/\\(.* ago\\)/)[0]";
+    let read = tab.js(words).await;
+    tab.until("other words", &format!("(__tick(), {words} !== {read})")).await;
+    assert_eq!(tab.js("window.__mark").await, 1, "the page was loaded again");
     tab.assert_calm().await;
 }
 

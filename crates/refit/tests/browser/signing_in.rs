@@ -38,6 +38,27 @@ async fn an_address_signs_in_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_whose_session_has_ended_says_so_and_asks_no_more() {
+    let _turn = crate::turn().await;
+    let stage = Stage::set().await;
+    let chromium = Chromium::start(&stage).await;
+    let mut tab = chromium.tab_of(&stage.invitation()).await;
+    tab.open("/web/rollout").await;
+    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.assert_calm().await;
+    // As another page of the same session would.
+    let leave = "fetch('/web/logout', { method: 'POST', redirect: 'manual', \
+         headers: { 'content-type': 'application/x-www-form-urlencoded' }, \
+         body: 'token=' + document.querySelector('[name=token]').value }).then((answer) => answer.type)";
+    assert_eq!(tab.js(leave).await, "opaqueredirect");
+    stage.ctl(&["autoupdate", "pause"]);
+    let told = "document.querySelector('#connection').innerText === 'signed out'";
+    tab.until("the page says that it is no longer live", told).await;
+    tab.assert_refused(401).await;
+    assert!(tab.has("#pause-all").await, "what was read stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_sees_no_buttons_and_is_refused_anyway() {
     let _turn = crate::turn().await;
     let stage = Stage::set().await;

@@ -56,6 +56,11 @@
     while (place) drop();
   };
 
+  const everything = ["rollout", "fleet", "audit"];
+  // Words like "a minute ago" grow old while nothing changes.
+  const wordsLast = 20000;
+  // An answer that takes longer does not come.
+  const patience = 15000;
   let marks = null;
   // What is out of date.
   let wanted = new Set();
@@ -63,16 +68,19 @@
   // After a failure it is asked again by itself, less and less often.
   let failures = 0;
   let again = null;
+  let isSignedOut = false;
 
   const parts = () => [...document.querySelectorAll("main [data-live][id]")];
 
   const show = async (names) => {
     const answer = await fetch(location.pathname + location.search, {
       headers: { "x-refit-fragment": "1" }, credentials: "same-origin", redirect: "error",
+      signal: AbortSignal.timeout(patience),
     });
     if (answer.status === 401) {
+      isSignedOut = true;
       say("off", "signed out");
-      source?.close();
+      source.close();
       return;
     }
     if (!answer.ok) throw new Error(answer.statusText);
@@ -122,7 +130,7 @@
     source.addEventListener("hello", (event) => {
       say("on", "live");
       // Something may have been missed since the page was made, or while nobody was heard.
-      wanted = new Set(["rollout", "fleet", "audit"]);
+      wanted = new Set(everything);
       marks = JSON.parse(event.data);
       refresh();
     });
@@ -136,8 +144,10 @@
     });
     source.addEventListener("error", () => {
       say("off", "not connected");
-      // A browser gives up when it is refused: ask again, less often.
-      if (source.readyState === EventSource.CLOSED) setTimeout(listen, 10000);
+      if (source.readyState !== EventSource.CLOSED) return;
+      // A browser gives up when it is refused, and does not say why: a page does.
+      show(new Set()).catch(() => {});
+      setTimeout(() => isSignedOut || listen(), 10000);
     });
   };
 
@@ -146,5 +156,10 @@
     say("off", "connecting");
     listen();
     document.addEventListener("visibilitychange", refresh);
+    setInterval(() => {
+      if (source.readyState !== EventSource.OPEN) return;
+      wanted = new Set(everything);
+      refresh();
+    }, wordsLast);
   }
 })();
