@@ -10,7 +10,7 @@ use super::Web;
 use super::answer::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::{PAUSE, RESUME, RUN};
 use super::visit::Visit;
-use super::words::counted;
+use super::words::{counted, moment};
 use crate::access::Caller;
 
 /// What an operator can do about a rollout, each as the method of the API that does it.
@@ -194,8 +194,17 @@ fn finish(in_flight: u32) -> String {
 
 fn run_in_words(group: &wire::Group, rollout: &wire::Rollout) -> Vec<String> {
     let name = &group.name;
-    let mut told =
-        vec![format!("A window of {name} opens now: its hosts are told to update to v{}.", rollout.version)];
+    let window = moment(group.opens_at).zip(moment(group.closes_at));
+    let hours = window.map(|(opens, closes)| closes.duration_since(opens).as_hours().unsigned_abs());
+    let lasts = hours.map(|hours| format!(", for {}", counted(hours, "hour"))).unwrap_or_default();
+    let mut told = vec![format!(
+        "A window of {name} opens now{lasts}: its hosts are told to update to v{}.",
+        rollout.version
+    )];
+    if group.newcomers > 0 {
+        let joins = if group.newcomers == 1 { "becomes a member" } else { "become members" };
+        told.push(format!("{} {joins} of it before.", counted(group.newcomers.into(), "newcomer")));
+    }
     if group.members > 0 {
         told.push(format!(
             "Of its {}, at most {} are in flight at the same time; {} upgraded already.",

@@ -68,16 +68,21 @@ async fn actions_ask_once_say_what_happens_and_are_told_of_in_the_right_name() {
     for (action, told, event, message) in [
         (
             "pause",
-            "No more hosts of prod-group are told to update",
+            &["No more hosts of prod-group are told to update"][..],
             "rollout.paused",
             "rita paused prod-group",
         ),
-        ("resume", "may be told to update to v15.1.0 again", "rollout.resumed", "rita resumed prod-group"),
-        ("run", "A window of prod-group opens now", "group.run", "rita ran prod-group by hand"),
+        ("resume", &["may be told to update to v15.1.0 again"], "rollout.resumed", "rita resumed prod-group"),
+        (
+            "run",
+            &["A window of prod-group opens now, for 1 hour:", "3 newcomers become members of it before."],
+            "group.run",
+            "rita ran prod-group by hand",
+        ),
     ] {
         let before = world.events().await.len();
         let asked = browser.page(&format!("/web/actions/{action}?group=prod-group")).await;
-        assert!(asked.contains(told) && asked.contains("id=\"confirm\""), "{asked}");
+        assert!(told.iter().all(|told| asked.contains(told)) && asked.contains("id=\"confirm\""), "{asked}");
         assert_eq!(world.events().await.len(), before, "to look is not to do");
         let form = [("token", value_of(&asked, "token")), ("group", value_of(&asked, "group"))];
         let done = browser.post(&format!("/web/actions/{action}"), &form).await;
