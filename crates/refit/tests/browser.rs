@@ -5,12 +5,15 @@
 
 #![allow(clippy::unwrap_used, dead_code)]
 
+mod demonstration;
 mod host;
 
 #[path = "browser/acting.rs"]
 mod acting;
 #[path = "browser/chromium.rs"]
 mod chromium;
+#[path = "browser/demonstrated.rs"]
+mod demonstrated;
 #[path = "browser/fleet.rs"]
 mod fleet;
 #[path = "browser/looks.rs"]

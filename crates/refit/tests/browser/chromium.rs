@@ -64,10 +64,15 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Starts one that takes the certificates of this stage's authority for good, and of no other.
+    /// Starts one for the server of a stage.
     pub async fn start(stage: &Stage) -> Self {
+        Self::trusting(&stage.pin, stage.origin()).await
+    }
+
+    /// Starts one that takes the certificates of that authority for good, and of no other.
+    pub async fn trusting(pin: &str, origin: String) -> Self {
         let profile = directory();
-        let pin = HEXLOWER.decode(stage.pin.strip_prefix("sha256:").unwrap().as_bytes()).unwrap();
+        let pin = HEXLOWER.decode(pin.strip_prefix("sha256:").unwrap().as_bytes()).unwrap();
         let mut arguments = ARGUMENTS.map(str::to_owned).to_vec();
         arguments.push(format!("--user-data-dir={}", profile.path().display()));
         arguments.push(format!("--ignore-certificate-errors-spki-list={}", BASE64.encode(&pin)));
@@ -86,7 +91,7 @@ impl Chromium {
         let config = HandlerConfig { request_timeout: PATIENCE, ..config };
         let (browser, mut handler) = Browser::connect_with_config(address.unwrap(), config).await.unwrap();
         let handler = tokio::spawn(async move { while handler.next().await.is_some() {} });
-        Self { browser, handler, _process: process, _profile: profile, origin: stage.origin() }
+        Self { browser, handler, _process: process, _profile: profile, origin }
     }
 
     /// A tab of somebody who shares no cookie with the others.
