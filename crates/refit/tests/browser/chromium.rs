@@ -259,10 +259,21 @@ impl Tab {
         }
     }
 
-    /// What is seen, or all that can be scrolled to.
-    pub async fn screenshot(&self, whole: bool) -> Vec<u8> {
-        let how = ScreenshotParams::builder().format(CaptureScreenshotFormat::Png).full_page(whole);
+    /// What is seen, once it is painted.
+    pub async fn screenshot(&self) -> Vec<u8> {
+        self.js("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(() => go(1))))").await;
+        let how = ScreenshotParams::builder().format(CaptureScreenshotFormat::Png);
         self.page.screenshot(how.build()).await.unwrap()
+    }
+
+    /// All that can be scrolled to, in a window as high as that.
+    pub async fn whole(&self) -> Vec<u8> {
+        let sizes = self.js("[innerWidth, innerHeight, document.scrollingElement.scrollHeight]").await;
+        let size = |at: usize| sizes[at].as_i64().unwrap();
+        self.resize((size(0), size(2))).await;
+        let png = self.screenshot().await;
+        self.resize((size(0), size(1))).await;
+        png
     }
 
     /// What the browser had to complain about since it was asked last: requests to anywhere else, errors and

@@ -87,9 +87,10 @@ async fn keep(tab: &Tab, path: &str, how: &str) {
         "" => "fleet".to_owned() + &name.join("-"),
         _ => name.join("-"),
     };
+    let whose = if tab.has("#user").await { "" } else { "strangers-" };
     let folder = screenshots().join("pages");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join(format!("{name}-{how}.png")), tab.screenshot(true).await).unwrap();
+    std::fs::write(folder.join(format!("{whose}{name}-{how}.png")), tab.whole().await).unwrap();
 }
 
 /// A page is good in light and dark, on a phone, and without scripts.
@@ -139,7 +140,7 @@ async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
     tab.paint(scheme).await;
     tab.open(path).await;
     tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
-    let png = crate::png::packed(&tab.screenshot(false).await);
+    let png = crate::png::packed(&tab.screenshot().await);
     assert!(png.len() < 150 * 1024, "{name}: {} bytes", png.len());
     for folder in folders() {
         std::fs::create_dir_all(&folder).unwrap();
