@@ -21,4 +21,4 @@ pub use rustix::process::Signal;
 pub use scratch::{directory, link_files};
 pub use server::{Invitation, Server};
 pub use sweep::sweep;
-pub use wait::{eventually, far_hour};
+pub use wait::{eventually, far_hour, until_seen};

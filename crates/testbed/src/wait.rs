@@ -1,3 +1,4 @@
+use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
@@ -12,6 +13,25 @@ pub async fn eventually<F: Future<Output = bool>>(
     let end = Instant::now() + within;
     while !holds().await {
         assert!(Instant::now() < end, "{what}: not within {within:?}");
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+}
+
+/// Waits until what is seen is as it should be, and gives it; what was seen last is told when that does not happen
+/// within the bound.
+pub async fn until_seen<T: Debug, F: Future<Output = T>>(
+    what: &str,
+    within: Duration,
+    mut look: impl FnMut() -> F,
+    is_good: impl Fn(&T) -> bool,
+) -> T {
+    let end = Instant::now() + within;
+    loop {
+        let seen = look().await;
+        if is_good(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < end, "{what}: not within {within:?}; seen last: {seen:#?}");
         tokio::time::sleep(POLL_EVERY).await;
     }
 }

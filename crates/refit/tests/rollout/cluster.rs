@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, SimulatedFleet, Witness};
-use refit_testbed::{Etcd, Proxy, Server, directory, eventually, far_hour};
+use refit_testbed::{Etcd, Proxy, Server, directory, eventually, far_hour, until_seen};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -148,10 +148,12 @@ impl Cluster {
     /// Watches until every group has succeeded.
     pub async fn until_done(&self) {
         let started = Instant::now();
-        eventually("every group succeeds", PATIENCE, async || {
+        let look = async || {
             let rollout = self.servers[0].ask(&["autoupdate", "status"]);
             self.assert_limits(&rollout);
-            let groups = rollout["groups"].as_array().unwrap();
+            rollout["groups"].as_array().unwrap().clone()
+        };
+        until_seen("every group succeeds", PATIENCE, look, |groups| {
             groups.len() == GROUPS.len() && groups.iter().all(|group| group["state"] == "succeeded")
         })
         .await;
