@@ -93,6 +93,8 @@ pub struct FollowingHost {
     options: HostOptions,
     witness: Arc<Witness>,
     status: UpdaterStatus,
+    /// What its agent has said that it knows of, over all connections.
+    acknowledged: u64,
     tried: Option<u64>,
 }
 
@@ -103,7 +105,7 @@ impl FollowingHost {
     /// A host that has joined, and whoever sees what it does.
     pub fn new(joined: Joined, options: HostOptions, witness: Arc<Witness>) -> Self {
         let status = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };
-        Self { joined, options, witness, status, tried: None }
+        Self { joined, options, witness, status, acknowledged: 0, tried: None }
     }
 
     /// Lives until it dies: connects again, to the next server, whenever it is cut off.
@@ -117,6 +119,7 @@ impl FollowingHost {
                 Ok(mut agent) => {
                     pause = RECONNECT.0;
                     agent.set_updater_status(&self.status);
+                    agent.acknowledge(self.acknowledged);
                     if let Ok(Died) = self.follow(&mut agent).await {
                         return;
                     }
@@ -146,6 +149,7 @@ impl FollowingHost {
                     let reply = reply?;
                     let wakes = reply.upgrade_due && self.options.asks_every.is_none();
                     if wakes && Some(reply.attempt) != self.tried {
+                        self.acknowledged = reply.attempt;
                         agent.acknowledge(reply.attempt);
                         agent.send().await?;
                         if self.update(agent).await? {

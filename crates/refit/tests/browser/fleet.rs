@@ -101,7 +101,9 @@ struct Follower {
     leave: Arc<Leave>,
     version: String,
     status: UpdaterStatus,
+    /// What its agent has said that it knows of, and what is under way, over all connections.
     tried: u64,
+    flight: Option<FindAnswer>,
 }
 
 impl Follower {
@@ -127,6 +129,7 @@ impl Follower {
             version: OLD.into(),
             status,
             tried: 0,
+            flight: None,
         }
     }
 
@@ -144,8 +147,8 @@ impl Follower {
             SimulatedAgent::connect_as(&self.address, &self.joined, labels, &self.version).await?;
         agent.set_hostname(&self.name);
         agent.set_updater_status(&self.status);
+        agent.acknowledge(self.tried);
         let mut beat = tokio::time::interval(BEAT);
-        let mut flight: Option<FindAnswer> = None;
         loop {
             tokio::select! {
                 reply = agent.next_reply() => {
@@ -157,13 +160,14 @@ impl Follower {
                         let is_due = answer.agent_auto_update && answer.agent_version != self.version;
                         if is_due && answer.agent_update_attempt != self.tried {
                             self.tried = answer.agent_update_attempt;
-                            flight = Some(answer);
+                            self.flight = Some(answer);
                         }
                     }
                 }
                 _ = beat.tick() => agent.send().await?,
-                is_good = self.leave.given(), if flight.is_some() => {
-                    self.end(flight.take().unwrap(), is_good);
+                is_good = self.leave.given(), if self.flight.is_some() => {
+                    let answer = self.flight.take().unwrap();
+                    self.end(answer, is_good);
                     agent.set_version(&self.version);
                     agent.set_updater_status(&self.status);
                     agent.send().await?;
