@@ -12,6 +12,9 @@ use crate::{AgentError, FindAnswer, Joined, SimulatedAgent};
 /// How long a host waits before it connects again, doubled each time up to the second.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
+/// An agent or an updater that gets no answer for so long asks again, elsewhere.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
 /// What a simulated host does when it is told to upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conduct {
@@ -115,7 +118,7 @@ impl FollowingHost {
         loop {
             let address = &self.options.servers[server % self.options.servers.len()];
             let (labels, version) = (self.options.labels.clone(), self.options.version.clone());
-            match SimulatedAgent::connect_as(address, &self.joined, labels, &version).await {
+            match in_time(SimulatedAgent::connect_as(address, &self.joined, labels, &version)).await {
                 Ok(mut agent) => {
                     pause = RECONNECT.0;
                     agent.set_updater_status(&self.status);
@@ -170,7 +173,7 @@ impl FollowingHost {
 
     /// What an updater does: asks, and goes on only if told so; whether the host died of it.
     async fn update(&mut self, agent: &mut SimulatedAgent) -> Result<bool, AgentError> {
-        let answer = agent.find().await?;
+        let answer = in_time(agent.find()).await?;
         let is_new = answer.agent_version != self.options.version;
         let attempt = Some(answer.agent_update_attempt);
         if !answer.agent_auto_update || !is_new || attempt == self.tried {
@@ -201,6 +204,11 @@ impl FollowingHost {
         }
         Ok(false)
     }
+}
+
+async fn in_time<T>(asked: impl Future<Output = Result<T, AgentError>>) -> Result<T, AgentError> {
+    let answered = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+    answered.unwrap_or_else(|_| Err(AgentError::Refused(format!("no answer within {ANSWERS_WITHIN:?}"))))
 }
 
 fn failure(answer: &FindAnswer) -> Option<UpdateFailure> {
