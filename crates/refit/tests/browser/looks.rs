@@ -30,10 +30,10 @@ async fn every_page_is_fit_to_be_seen() {
     stage.fleet.let_fail("web", 1);
     stage.until("web", "failed", 1).await;
     stage.until("web", "in_flight", 6).await;
-    pictures(&tab, "rollout-moving", "/web/rollout").await;
-    pictures(&tab, "fleet", "/web/?span=7d").await;
+    pictures(&tab, "rollout-moving", "/web/rollout", Extent::Window).await;
+    pictures(&tab, "fleet", "/web/?span=7d&state=failed", Extent::Page).await;
     tab.resize(PHONE).await;
-    picture(&tab, "rollout-phone", "/web/rollout", "light").await;
+    picture(&tab, "rollout-phone", "/web/rollout", "light", Extent::Window).await;
     tab.resize(DESK).await;
     tab.assert_calm().await;
 
@@ -41,12 +41,12 @@ async fn every_page_is_fit_to_be_seen() {
     stage.until("web", "upgraded", 10).await;
     stage.fleet.let_fail("web", 2);
     stage.until("web", "state", "halted").await;
-    pictures(&tab, "rollout-halted", "/web/rollout").await;
+    pictures(&tab, "rollout-halted", "/web/rollout", Extent::Page).await;
     tab.open("/web/rollout/web?outcome=failed").await;
     let failed = tab.js("document.querySelector('#host-table tbody a').getAttribute('href')").await;
     let failed = failed.as_str().unwrap();
-    pictures(&tab, "host", failed).await;
-    pictures(&tab, "audit", "/web/audit").await;
+    pictures(&tab, "host", failed, Extent::Page).await;
+    pictures(&tab, "audit", "/web/audit", Extent::Window).await;
     tab.assert_calm().await;
 
     let pages = [
@@ -130,18 +130,29 @@ async fn assert_accessible(tab: &Tab, what: &str) {
     assert!(violations.is_empty(), "{what}:\n{}", violations.join("\n"));
 }
 
-async fn pictures(tab: &Tab, name: &str, path: &str) {
+/// How much of a page is in a picture.
+#[derive(Clone, Copy)]
+enum Extent {
+    Window,
+    Page,
+}
+
+async fn pictures(tab: &Tab, name: &str, path: &str, extent: Extent) {
     for scheme in ["light", "dark"] {
-        picture(tab, &format!("{name}-{scheme}"), path, scheme).await;
+        picture(tab, &format!("{name}-{scheme}"), path, scheme, extent).await;
     }
 }
 
-async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str) {
+async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str, extent: Extent) {
     tab.paint(scheme).await;
     tab.open(path).await;
     tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
-    let png = crate::png::packed(&tab.screenshot().await);
-    assert!(png.len() < 150 * 1024, "{name}: {} bytes", png.len());
+    let png = match extent {
+        Extent::Window => tab.screenshot().await,
+        Extent::Page => tab.whole().await,
+    };
+    let png = crate::png::packed(&png);
+    assert!(png.len() < 250 * 1024, "{name}: {} bytes", png.len());
     for folder in folders() {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), &png).unwrap();
