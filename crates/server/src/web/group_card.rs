@@ -142,17 +142,14 @@ fn window(group: &wire::Group, now: Timestamp) -> Option<Prose> {
     })
 }
 
-/// When a window is open, in its own zone and in UTC.
+/// When a window is open, in its own zone and in the reader's: a day of the week is said with the zone that it is of.
 pub(super) fn hours(opens: Timestamp, closes: Timestamp, zone: Option<&str>, now: Timestamp) -> Prose {
     let (verb, edge) = if opens <= now { ("open until", closes) } else { ("opens", opens) };
-    let local = zone.filter(|zone| *zone != "UTC").and_then(|zone| {
+    let local = zone.and_then(|zone| {
         let zone = TimeZoneDatabase::bundled().get(zone).ok()?;
-        Some(edge.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M %Q").to_string())
+        Some(edge.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M %Q, ").to_string())
     });
-    let said = match local {
-        Some(local) => Prose::default().text(&format!("{verb} {local}, ")),
-        None => Prose::default().text(&format!("{verb} {} ", edge.strftime("%a"))),
-    };
+    let said = Prose::default().text(&format!("{verb} {}", local.unwrap_or_default()));
     said.time(edge).text(&format!(" ({})", in_words(edge, now)))
 }
 
@@ -264,6 +261,11 @@ mod tests {
         assert_eq!(
             card.window.as_ref().map(plain).as_deref(),
             Some("opens Sat 2026-11-21 03:00 Europe/Berlin, 2026-11-21 02:00:00 UTC (in 5 days)")
+        );
+        let in_utc = GroupCard::of(&wire::Group { timezone: "UTC".into(), ..waits }, now);
+        assert_eq!(
+            in_utc.window.as_ref().map(plain).as_deref(),
+            Some("opens Sat 2026-11-21 02:00 UTC, 2026-11-21 02:00:00 UTC (in 5 days)")
         );
         assert_eq!(card.counts, "0/0 upgraded, 0 in flight (at most 0), 0 failed, 0 timed out, 4 newcomers");
     }
