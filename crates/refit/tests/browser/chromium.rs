@@ -210,6 +210,11 @@ impl Tab {
             .await;
     }
 
+    /// Waits until the page hears of what changes.
+    pub async fn until_live(&self) {
+        self.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    }
+
     pub async fn until_at(&self, path: &str) {
         let there = format!("location.pathname === {path:?} && document.readyState === 'complete'");
         self.until(&format!("the browser is at {path}"), &there).await;

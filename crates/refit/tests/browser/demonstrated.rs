@@ -17,7 +17,7 @@ async fn real_hosts_are_seen_to_move_at_the_address_that_is_printed() {
     let chromium = Chromium::trusting(&pin, origin).await;
     let mut tab = chromium.tab_of(address).await;
     tab.open("/web/rollout").await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     tab.js("window.__mark = 1").await;
     let card = |group: &str, state: &str, text: &str| {
         format!(

@@ -146,7 +146,7 @@ async fn pictures(tab: &Tab, name: &str, path: &str, extent: Extent) {
 async fn picture(tab: &Tab, name: &str, path: &str, scheme: &str, extent: Extent) {
     tab.paint(scheme).await;
     tab.open(path).await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     let png = match extent {
         Extent::Window => tab.screenshot().await,
         Extent::Page => tab.whole().await,

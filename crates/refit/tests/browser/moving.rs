@@ -12,7 +12,7 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     let chromium = Chromium::start(&stage).await;
     let mut tab = chromium.tab_of(&stage.invitation()).await;
     tab.open("/web/rollout").await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     tab.js("window.__mark = 1").await;
     let card = |group: &str, text: &str| {
         format!("document.querySelector('.card[data-group={group}]')?.innerText.includes({text:?})")
@@ -73,7 +73,7 @@ async fn a_rollout_is_seen_to_move_on_a_page_that_stays() {
     assert_eq!(tab.text("#failure-message").await, crate::fleet::REASON);
     tab.assert_calm().await;
     tab.open("/web/audit").await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     tab.js("window.__mark = 1").await;
     stage.ctl(&["autoupdate", "pause"]);
     let paused = "document.querySelector('#event-table tbody tr').innerText.toLowerCase().includes('paused')";
@@ -105,10 +105,9 @@ async fn what_changes_while_a_page_is_fetched_or_cannot_be_is_shown_without_anot
     let chromium = Chromium::start(&stage).await;
     let mut tab = chromium.tab_of(&stage.invitation()).await;
     tab.begin_pages_with(EAR).await;
-    let live = "document.querySelector('#connection').innerText === 'live'";
 
     tab.open("/web/rollout").await;
-    tab.until("the page is live", live).await;
+    tab.until_live().await;
     tab.js("window.fetch = async () => { window.__failed = 1; throw new TypeError('away'); }; 1").await;
     stage.ctl(&["autoupdate", "pause", "--group", "web"]);
     tab.until("it asks in vain", "window.__failed === 1").await;
@@ -116,7 +115,7 @@ async fn what_changes_while_a_page_is_fetched_or_cannot_be_is_shown_without_anot
     tab.until("it asks again by itself", "document.querySelector('#resume-web') !== null").await;
 
     tab.open("/web/rollout").await;
-    tab.until("the page is live", live).await;
+    tab.until_live().await;
     tab.js("window.fetch = async (...asked) => {
            const answer = await __fetch(...asked);
            await new Promise((go) => { window.__go = go; });
@@ -145,7 +144,7 @@ async fn words_for_times_do_not_grow_old_while_nothing_changes() {
     let mut tab = chromium.tab_of(&stage.invitation()).await;
     tab.begin_pages_with(CLOCK).await;
     tab.open("/web/rollout").await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     tab.js("window.__mark = 1").await;
     let words = "document.querySelector('#rollout-status').innerText.match(/\\(.* ago\\)/)[0]";
     let read = tab.js(words).await;

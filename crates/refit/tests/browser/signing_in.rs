@@ -44,7 +44,7 @@ async fn a_page_whose_session_has_ended_says_so_and_asks_no_more() {
     let chromium = Chromium::start(&stage).await;
     let mut tab = chromium.tab_of(&stage.invitation()).await;
     tab.open("/web/rollout").await;
-    tab.until("the page is live", "document.querySelector('#connection').innerText === 'live'").await;
+    tab.until_live().await;
     tab.assert_calm().await;
     // As another page of the same session would.
     let leave = "fetch('/web/logout', { method: 'POST', redirect: 'manual', \
