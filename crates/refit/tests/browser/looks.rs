@@ -103,6 +103,9 @@ async fn inspect(tab: &mut Tab, path: &str, told: &str) {
     tab.open(path).await;
     let text = tab.text("main").await;
     assert!(text.contains(told), "{path}: no {told:?} in {text}");
+    let without_utc = "[...document.querySelectorAll('time, [data-time]')].filter((time) => \
+         !(time.title || time.parentNode.querySelector(':scope > title')?.textContent)?.endsWith(' UTC')).length";
+    assert_eq!(tab.js(without_utc).await, 0, "{path}: times do not tell their UTC");
     for (size, scheme) in [(DESK, "light"), (DESK, "dark"), (PHONE, "light")] {
         tab.resize(size).await;
         tab.paint(scheme).await;
