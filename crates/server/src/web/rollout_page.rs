@@ -24,7 +24,7 @@ use crate::rollout::Standing;
 const PAGE: usize = 50;
 /// Events of the rollout that a page lists.
 const MOST_PAST: usize = 40;
-/// Events of the rollout that a picture is drawn from: more than groups have states.
+/// Events of the rollout that a picture is drawn from: those of a hundred groups that open, halt and go on.
 const MOST_HAPPENED: usize = 1000;
 pub(super) const RUN: &str = "/refit.rollouts.v1.RolloutService/RunGroup";
 pub(super) const PAUSE: &str = "/refit.rollouts.v1.RolloutService/Pause";

@@ -90,7 +90,7 @@ impl Scale {
 }
 
 impl Timeline {
-    /// The picture of some groups by their events since the rollout began, in any order; nothing without groups.
+    /// The picture of some groups by their events since the rollout began, the newest first; nothing without groups.
     pub(super) fn of(
         groups: &[GroupCard],
         events: &[Arc<Event>],
@@ -101,10 +101,8 @@ impl Timeline {
         if groups.is_empty() {
             return None;
         }
-        let mut events: Vec<&Event> = events.iter().map(Arc::as_ref).collect();
-        events.sort_by_key(|event| event.at);
         // Once nothing is to come, it ends with what happened last.
-        let last = events.iter().rev().find(|event| state(event).is_some()).map(|event| event.at);
+        let last = events.iter().find(|event| state(event).is_some()).map(|event| event.at);
         let until = if forecast.is_some() { now } else { last.unwrap_or(now) };
         let right = if forecast.is_some() { MIDDLE } else { RIGHT };
         let behind = Scale { from: began, to: until, left: LEFT, right };
@@ -116,7 +114,7 @@ impl Timeline {
             .enumerate()
             .map(|(n, group)| {
                 let plan = to_come.iter().find(|plan| plan.name == group.name);
-                let mut stretches = past(&group.name, &events, behind);
+                let mut stretches = past(&group.name, events, behind);
                 let planned = plan.and_then(|plan| plan.span);
                 stretches.extend(planned.map(|(from, to)| before.stretch("planned", "planned", from, to)));
                 Row {
@@ -148,11 +146,11 @@ fn state(event: &Event) -> Option<&str> {
     ["active", "succeeded", "halted", "scheduled"].contains(&state).then_some(state)
 }
 
-/// What a group did, given everyone's events from the oldest on.
-fn past(name: &str, events: &[&Event], scale: Scale) -> Vec<Stretch> {
-    let of_group = |event: &&&Event| event.subject.strip_prefix("group/") == Some(name);
+/// What a group did, given everyone's events from the newest back.
+fn past(name: &str, events: &[Arc<Event>], scale: Scale) -> Vec<Stretch> {
+    let of_group = |event: &&Arc<Event>| event.subject.strip_prefix("group/") == Some(name);
     let changes: Vec<(Timestamp, &str)> =
-        events.iter().filter(of_group).filter_map(|event| Some((event.at, state(event)?))).collect();
+        events.iter().rev().filter(of_group).filter_map(|event| Some((event.at, state(event)?))).collect();
     let ends = changes.iter().skip(1).copied().map(Some).chain([None]);
     let stretch = |((from, state), next): (&(Timestamp, &str), Option<(Timestamp, &str)>)| {
         let (to, next) = next.unwrap_or((scale.to, ""));
@@ -238,10 +236,10 @@ mod tests {
     fn what_was_is_left_of_now_and_what_comes_is_right_of_it() {
         let groups = groups(&[("canary", "succeeded"), ("web", "active"), ("db", "scheduled")]);
         let events = [
+            event(60, "web", "paused"),
+            event(50, "web", "active"),
             event(50, "canary", "succeeded"),
             event(0, "canary", "active"),
-            event(50, "web", "active"),
-            event(60, "web", "paused"),
         ];
         let forecast = Forecast {
             blocked: Vec::new(),
@@ -276,7 +274,7 @@ mod tests {
             notes: Vec::new(),
             ends: Prose::default(),
         };
-        let mut events = vec![event(0, "web", "active"), event(50, "web", "halted")];
+        let events = [event(50, "web", "halted"), event(0, "web", "active")];
         let line =
             Timeline::of(&halted, &events, Some(&forecast("halted: 3 of 24")), at(0), at(100)).unwrap();
         assert_eq!(drawn(&line.rows[0]), [("in_flight", "150.0", "150.0"), ("failed", "300.0", "150.0")]);
@@ -287,7 +285,7 @@ mod tests {
         );
 
         // It ends with what happened last, however long ago that is.
-        events.extend([event(75, "web", "active"), event(100, "web", "succeeded")]);
+        let events = [&[event(100, "web", "succeeded"), event(75, "web", "active")][..], &events].concat();
         let line = Timeline::of(&groups(&[("web", "succeeded")]), &events, None, at(0), at(9000)).unwrap();
         assert_eq!(
             drawn(&line.rows[0]),
