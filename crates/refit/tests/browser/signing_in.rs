@@ -37,25 +37,54 @@ async fn an_address_signs_in_once() {
     tab.assert_refused(401).await;
 }
 
+/// A page that counts its streams, may be deaf to changes, and asks for another stream only when it is told to.
+const COUNTS: &str = "window.__streams = 0;
+    const Stream = window.EventSource;
+    window.EventSource = class extends Stream {
+      constructor(...given) {
+        super(...given);
+        window.__streams += 1;
+      }
+      addEventListener(name, act) {
+        if (name !== 'changed' || !window.__deaf) super.addEventListener(name, act);
+      }
+    };
+    window.setInterval = () => 0;
+    const later = window.setTimeout;
+    window.setTimeout = (act, pause) => pause === 10000 ? (window.__later = act, 0) : later(act, pause);
+    const ask = window.fetch;
+    window.__asked = 0;
+    window.fetch = (...given) => ask(...given).finally(() => { window.__asked += 1; });";
+
+/// Ends the session as another page of it would.
+const LEAVE: &str = "fetch('/web/logout', { method: 'POST', redirect: 'manual', \
+    headers: { 'content-type': 'application/x-www-form-urlencoded' }, \
+    body: 'token=' + document.querySelector('[name=token]').value }).then((answer) => answer.type)";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_whose_session_has_ended_says_so_and_asks_no_more() {
     let _turn = crate::turn().await;
     let stage = Stage::set().await;
     let chromium = Chromium::start(&stage).await;
-    let mut tab = chromium.tab_of(&stage.invitation()).await;
-    tab.open("/web/rollout").await;
-    tab.until_live().await;
-    tab.assert_calm().await;
-    // As another page of the same session would.
-    let leave = "fetch('/web/logout', { method: 'POST', redirect: 'manual', \
-         headers: { 'content-type': 'application/x-www-form-urlencoded' }, \
-         body: 'token=' + document.querySelector('[name=token]').value }).then((answer) => answer.type)";
-    assert_eq!(tab.js(leave).await, "opaqueredirect");
-    stage.ctl(&["autoupdate", "pause"]);
     let told = "document.querySelector('#connection').innerText === 'signed out'";
-    tab.until("the page says that it is no longer live", told).await;
-    tab.assert_refused(401).await;
-    assert!(tab.has("#pause-all").await, "what was read stays");
+
+    // With the next change; or, if none is heard, when its stream is not taken up again.
+    for deaf in [false, true] {
+        let mut tab = chromium.tab_of(&stage.invitation()).await;
+        tab.begin_pages_with(&format!("window.__deaf = {deaf}; {COUNTS}")).await;
+        tab.open("/web/rollout").await;
+        tab.until_live().await;
+        tab.until("it has shown what it may have missed", "window.__asked > 0").await;
+        tab.assert_calm().await;
+        assert_eq!(tab.js(LEAVE).await, "opaqueredirect");
+        tab.until("the page says that it is no longer live", told).await;
+        tab.assert_refused(401).await;
+        let is_refused = tab.js("typeof window.__later === 'function'").await;
+        assert_eq!(is_refused, deaf, "whether a stream was refused");
+        tab.js("window.__later?.(); 1").await;
+        assert_eq!(tab.js("window.__streams").await, 1, "another stream is asked for");
+        assert!(tab.has("#pause-all").await, "what was read stays");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

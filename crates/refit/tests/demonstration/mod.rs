@@ -64,7 +64,7 @@ impl Demo {
     }
 
     /// The directory in which everything is.
-    pub fn place(&self) -> PathBuf {
+    fn place(&self) -> PathBuf {
         std::fs::read_dir(&self.temporary).unwrap().next().unwrap().unwrap().path()
     }
 
