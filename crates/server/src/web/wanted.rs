@@ -16,7 +16,7 @@ pub(super) const FILTERS: [&str; 5] = ["q", "labels", "state", "group", "version
 /// Which hosts a page is to show.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
-    /// Part of a name or UUID, in small letters.
+    /// Part of a name, or the beginning of a UUID, in small letters.
     search: String,
     labels: Option<Expression>,
     /// The position of a state.
@@ -115,13 +115,7 @@ impl Wanted {
     }
 
     fn is_named(&self, instance: &Instance) -> bool {
-        let is_hex = |letter: char| letter.is_ascii_hexdigit() || letter == '-';
-        self.search.is_empty()
-            || contains(&instance.hostname, &self.search)
-            || self.search.chars().all(is_hex) && {
-                let mut text = uuid::Uuid::encode_buffer();
-                instance.host_id.uuid().hyphenated().encode_lower(&mut text).contains(&self.search)
-            }
+        contains(&instance.hostname, &self.search) || begins(instance.host_id, &self.search)
     }
 
     /// Whether the expression holds of the agent's labels, or of the host's.
@@ -136,6 +130,15 @@ impl Wanted {
 /// The name of a host's group.
 pub(super) fn name<'s>(survey: &'s Survey<'_>, place: Place) -> Option<&'s str> {
     survey.plan()?.groups.get(place.group?).map(|group| group.name.as_str())
+}
+
+/// Whether a UUID begins so. What is shorter than its first group, like "db", is meant as a name: many a UUID would
+/// have it by chance.
+fn begins(host_id: HostId, beginning: &str) -> bool {
+    beginning.len() >= 8 && {
+        let mut text = uuid::Uuid::encode_buffer();
+        host_id.uuid().hyphenated().encode_lower(&mut text).starts_with(beginning)
+    }
 }
 
 /// Whether a text has a part, which is in small letters; nearly all names are ASCII.
@@ -162,5 +165,15 @@ mod tests {
         assert!(
             contains("Web-01.example", "web-01") && contains("ÄRGER", "ärger") && !contains("web", "webx")
         );
+    }
+
+    #[test]
+    fn a_uuid_is_found_by_its_beginning_and_not_by_what_it_has_by_chance() {
+        let whole = "0f3ac4db-3b1e-4c55-9d2f-70cafe0db310";
+        let host_id: HostId = whole.parse().unwrap();
+        assert!(begins(host_id, whole) && begins(host_id, "0f3ac4db") && begins(host_id, "0f3ac4db-3"));
+        for part in ["db", "db-3", "0f3a", "cafe0db310", "3b1e-4c55"] {
+            assert!(!begins(host_id, part), "{part}");
+        }
     }
 }
