@@ -22,7 +22,7 @@ use chromiumoxide::listeners::EventStream;
 use chromiumoxide::{Page, page::ScreenshotParams};
 use data_encoding::{BASE64, HEXLOWER};
 use futures::{FutureExt, StreamExt};
-use refit_testbed::{Process, directory, eventually};
+use refit_testbed::{Process, directory, eventually, until_seen};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -205,9 +205,14 @@ impl Tab {
         self.js(&format!("document.querySelector({selector:?}) !== null")).await == true
     }
 
+    /// Waits until a condition holds; what the page shows is told when it does not come to that.
     pub async fn until(&self, what: &str, condition: &str) {
-        eventually(what, PATIENCE, async || self.try_js(condition).await.is_ok_and(|holds| holds == true))
-            .await;
+        let look = format!(
+            "(async () => [await ({condition}), location.href, \
+             document.body.textContent.replace(/\\s+/g, ' ')])()"
+        );
+        let see = async || self.try_js(&look).await.unwrap_or_else(Value::String);
+        until_seen(what, PATIENCE, see, |seen| seen[0] == true).await;
     }
 
     /// Waits until the page hears of what changes.
