@@ -54,6 +54,7 @@ impl From<Status> for Failure {
                 Self::failed(format!("the control plane cannot do this now: {message}"))
             }
             Code::Unimplemented => Self::failed(format!("{message}; the server may be of an older version")),
+            Code::InvalidArgument if !message.is_empty() => Self::usage(message),
             _ if message.is_empty() => Self::failed(format!("the server answered {:?}", status.code())),
             _ => Self::failed(message),
         }

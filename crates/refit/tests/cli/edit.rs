@@ -50,7 +50,7 @@ fn the_config_is_one_and_its_defaults_can_be_seen() {
         all.contains("25%") && all.contains("window_hours: 4") && all.contains("timeout_seconds: 60"),
         "{all}"
     );
-    let other = host.ctl(&["get", "cluster_maintenance_config/other"]).bad(1);
+    let other = host.ctl(&["get", "cluster_maintenance_config/other"]).bad(2);
     assert!(other.contains("expected cluster-maintenance-config, or none"), "{other}");
     // What was shown can be stored as it is, once.
     host.ctl_with_input(&["create", "--force", "-"], &all).good();

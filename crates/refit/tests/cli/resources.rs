@@ -162,6 +162,6 @@ fn kinds_and_names_are_checked() {
         let error = host.ctl(&arguments).bad(2);
         assert!(error.contains(word), "{word:?} is not in {error}");
     }
-    let odd = host.ctl(&["get", "channel/../x"]).bad(1);
+    let odd = host.ctl(&["get", "channel/../x"]).bad(2);
     assert!(odd.contains("is not a channel name"), "{odd}");
 }
