@@ -68,6 +68,7 @@ async fn a_version_that_does_not_run_is_undone_and_stops_the_rollout() {
             "The group staging halted: 1 of 1 failed, limit 0%.",
             "Spared, still on 1.0.0, never told to upgrade: production1.",
             "On 1.1.0, because it works there: canary1.",
+            "try again: refitctl autoupdate run --group staging\n",
         ],
     );
     assert!(!told.contains("production: active") && !told.contains("staging1: 1.0.0 -> 1.1.0"), "{told}");

@@ -75,7 +75,7 @@ impl Args {
         let mut interrupts = Interrupts::listen()?;
         let place = Place::new()?;
         let mut household = Household::new()?;
-        let mut stage = Stage::new(place.path(), self.hosts.into(), self.broken.is_some(), invocation)?;
+        let mut stage = Stage::new(place.path(), self, invocation)?;
         let mut show = Show::new();
         let end = {
             let play = async {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use refit_types::{DataDir, Version};
 
-use super::End;
 use super::cluster::Cluster;
 use super::fleet::{self, BROKEN, GROUPS, Host};
 use super::household::{Household, Lasts, Started};
@@ -15,6 +14,7 @@ use super::packing::{BROKEN_MIRROR, Packing, break_mirror};
 use super::picture::Picture;
 use super::show::Show;
 use super::story::Witness;
+use super::{Args, End};
 use crate::exit::Failure;
 use crate::invocation::{Invocation, quoted};
 
@@ -37,6 +37,8 @@ pub(super) struct Stage {
     hosts: Vec<Host>,
     breaks: bool,
     refitctl: String,
+    /// What stands for it in words that may be read when everything is gone.
+    afterwards: String,
     old: Version,
     new: Version,
     place: PathBuf,
@@ -46,16 +48,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(
-        place: &Path,
-        hosts: usize,
-        breaks: bool,
-        invocation: &Invocation,
-    ) -> Result<Self, Failure> {
+    pub(super) fn new(place: &Path, args: &Args, invocation: &Invocation) -> Result<Self, Failure> {
         let data = DataDir::new(place.join("server"));
         let refitctl = format!("{} --data-dir {}", invocation.refitctl(), quoted(data.root()));
+        let afterwards = if args.once { "refitctl".to_owned() } else { refitctl.clone() };
         Ok(Self {
-            hosts: fleet::hosts(place, hosts),
+            hosts: fleet::hosts(place, args.hosts.into()),
             old: OLD.parse().map_err(Failure::failed)?,
             new: NEW.parse().map_err(Failure::failed)?,
             place: place.to_owned(),
@@ -63,8 +61,9 @@ impl Stage {
             cluster: None,
             has_ended: false,
             data,
-            breaks,
+            breaks: args.broken.is_some(),
             refitctl,
+            afterwards,
         })
     }
 
@@ -285,7 +284,7 @@ impl Stage {
         if picture.all_run(&self.new) {
             return Ok((End::Upgraded, witness.success(&picture, &self.new, begin.elapsed())));
         }
-        let again = format!("{} autoupdate run --group {BROKEN}", self.refitctl);
+        let again = format!("{} autoupdate run --group {BROKEN}", self.afterwards);
         Ok((End::NotUpgraded, witness.failure(&picture, &self.old, &self.new, &again)))
     }
 }
