@@ -16,7 +16,7 @@ use crate::{Answer, HostFacts, Plan, Waiting};
 use clock::Clock;
 pub use decide::Decision;
 use index::Index;
-use slot::Slot;
+pub(crate) use slot::Slot;
 
 /// Knows every host and every group of one epoch, and decides what is next.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,11 +136,6 @@ impl Engine {
     pub fn forget(&mut self, host: HostId) {
         let before = self.hosts.remove(&host);
         self.take_out(host, before);
-    }
-
-    /// Whether this is what it knows of the host.
-    pub fn knows(&self, facts: &HostFacts) -> bool {
-        self.hosts.get(&facts.host) == Some(&Slot::of(facts))
     }
 
     /// What it knows of a host.

@@ -144,6 +144,14 @@ impl Fleet {
         Ok(())
     }
 
+    /// Tells the observer once more what is known of a host.
+    pub(crate) fn retell(&self, host: HostId) {
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = hosts.get(&host) {
+            self.tell(|observer| observer.host_changed(&known.instance));
+        }
+    }
+
     /// Takes in what somebody stored with other things in one transaction.
     pub(crate) fn stored_as(&self, host: HostId, instance: Instance, revision: Revision) {
         self.remember(host, Known { instance: Arc::new(instance), revision });

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use refit_backend::{Error, Result, Transaction};
-use refit_rollout::{Decision, Mark, Plan, marked};
+use refit_rollout::{Decision, HostFacts, Mark, Plan, marked};
 use refit_types::{GroupState, Instance};
 
 use super::Rollouts;
@@ -15,7 +15,7 @@ impl Rollouts {
     /// another state. Nothing happens if anything that it rests on has changed.
     pub(super) async fn carry_out(&self, due: Due, overlay: &mut Overlay) -> Result<()> {
         let now = self.clock();
-        let Due { decision, plan, rests_on } = due;
+        let Due { decision, plan, rests_on, decided_on } = due;
         let unchanged = rests_on.into_iter();
         let mut transaction =
             unchanged.fold(Transaction::new(), |transaction, (key, expect)| transaction.expect(&key, expect));
@@ -23,7 +23,7 @@ impl Rollouts {
         transaction = transaction.put(&super::stored::group_key(&name)?, encoded(&decision.record)?);
 
         let mut changed = Vec::with_capacity(decision.marks.len());
-        for (host, mark) in &decision.marks {
+        for ((host, mark), decided_on) in decision.marks.iter().zip(&decided_on) {
             let key = Fleet::key(*host)?;
             let arriving = overlay.get(host).filter(|_| matches!(mark, Mark::Finish(_)));
             let present = match arriving {
@@ -34,7 +34,7 @@ impl Rollouts {
                 return Err(Error::Conflict { key });
             };
             let upgrade = marked(&plan, decision.group, &decision.record, &instance, *mark, now);
-            let Some(upgrade) = upgrade.filter(|_| self.is_as_decided(&plan, &instance)) else {
+            let Some(upgrade) = upgrade.filter(|_| self.is_as_decided(&plan, &instance, decided_on)) else {
                 return Err(Error::Conflict { key });
             };
             let instance = Instance { upgrade: Some(Box::new(upgrade)), ..Instance::clone(&instance) };
@@ -71,19 +71,13 @@ impl Rollouts {
         Ok(())
     }
 
-    /// Whether the engine decided on what the host's record says now; tells it otherwise.
-    fn is_as_decided(&self, plan: &Plan, instance: &Instance) -> bool {
-        let mut state = self.write();
-        let facts = state.facts(plan, instance);
-        match &mut state.engine {
-            Some(engine) if engine.plan().epoch != plan.epoch => false,
-            Some(engine) if engine.knows(&facts) => true,
-            Some(engine) => {
-                engine.host(&facts);
-                false
-            }
-            None => false,
-        }
+    /// Whether what was decided is what would be decided from the host's record now. What the engine knows does not
+    /// tell: it may have learned since that another server has carried out the same, and the group's record, which
+    /// counts that already, may have been read before.
+    fn is_as_decided(&self, plan: &Plan, instance: &Instance, decided_on: &HostFacts) -> bool {
+        let state = self.read();
+        let is_same_epoch = state.engine.as_ref().is_some_and(|engine| engine.plan().epoch == plan.epoch);
+        is_same_epoch && state.facts(plan, instance).is_same_as(decided_on)
     }
 
     fn transition(&self, plan: &Plan, decision: &Decision) -> Option<Event> {

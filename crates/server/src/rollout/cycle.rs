@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use refit_backend::{Error, Expect, Key, Result, Revision, Transaction};
-use refit_rollout::{Decision, End, Engine, Mark, Plan, fingerprint};
+use refit_rollout::{Decision, End, Engine, HostFacts, Mark, Plan, fingerprint};
 use refit_types::{HostId, Instance, RolloutRecord};
 use tokio::sync::watch;
 
@@ -34,6 +34,8 @@ pub(super) struct Due {
     pub(super) decision: Decision,
     pub(super) plan: Arc<Plan>,
     pub(super) rests_on: Vec<(Key, Expect)>,
+    /// What was known of each host that it marks.
+    pub(super) decided_on: Vec<HostFacts>,
 }
 
 pub(super) type Overlay = HashMap<HostId, Arriving>;
@@ -244,12 +246,16 @@ impl Rollouts {
         let decisions = engine.decide(self.clock(), batch.min(largest_batch(&plan)));
         let is_early = |(_, mark): &(HostId, Mark)| *mark == Mark::Finish(End::TimedOut) && !has_heard_all;
         let decisions = decisions.into_iter().filter(|decision| !decision.marks.iter().any(is_early));
-        let due = decisions.map(|decision| {
+        let with_hosts = decisions.filter_map(|decision| {
+            let decided_on = decision.marks.iter().map(|(host, _)| engine.facts(*host));
+            decided_on.collect::<Option<Vec<_>>>().map(|decided_on| (decision, decided_on))
+        });
+        let due = with_hosts.map(|(decision, decided_on)| {
             let mut rests_on = stored.unchanged()?.to_vec();
             for group in decision.depends_on.iter().chain([&decision.group]) {
                 rests_on.push(stored.group_unchanged(&plan.groups[*group].name)?);
             }
-            Ok(Due { decision, rests_on, plan: plan.clone() })
+            Ok(Due { decision, rests_on, decided_on, plan: plan.clone() })
         });
         due.collect()
     }
@@ -260,6 +266,7 @@ impl Rollouts {
         match Fleet::host_of(key) {
             Some(host) => {
                 self.fleet.refresh(host).await?;
+                self.fleet.retell(host);
                 overlay.remove(&host);
                 overlay.extend(self.arriving().into_iter().filter(|(arriving, _)| *arriving == host));
             }

@@ -22,7 +22,7 @@ use crate::release::{autoupdate_versions, maintenance_configs};
 struct Bare {
     backend: SharedBackend,
     rollouts: Arc<Rollouts>,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
 }
 
 fn host(n: u128) -> HostId {
@@ -69,7 +69,7 @@ impl Bare {
         let rollouts = Rollouts::new(backend.clone(), fleet, events, metrics, name, version, now);
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(rollouts.fleet.clone().follow(stopped));
-        Self { backend: backend.clone(), rollouts, _stop: stop }
+        Self { backend: backend.clone(), rollouts, stop }
     }
 
     /// One that lives and knows its fleet, in which `hosts` have the old version.
@@ -80,6 +80,18 @@ impl Bare {
             bare.rollouts.fleet.join(host(n), "web", &[AgentRole::Node], false).await.unwrap();
             bare.hears(n, &beat("1.0.0", n, 0)).await;
         }
+        bare
+    }
+
+    /// Another one, once it knows that many hosts.
+    async fn knowing(backend: &SharedBackend, name: &str, hosts: usize) -> Self {
+        let bare = Self::new(backend, name);
+        let loaded = async {
+            while bare.rollouts.fleet.len() < hosts {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("the fleet");
         bare
     }
 
@@ -146,6 +158,46 @@ async fn a_decision_that_an_operator_was_quicker_than_undoes_nothing() {
     assert!(bare.record("all").await.unwrap().paused.is_some(), "the pause is lost");
     let record = bare.until("all", |record| record.upgraded == 1).await;
     assert!(record.paused.is_some() && record.in_flight == 3);
+}
+
+#[tokio::test]
+async fn what_another_server_has_carried_out_is_not_carried_out_again() {
+    let backend = store();
+    let bare = Bare::with_hosts(&backend, 4).await;
+    bare.say(vec![group("all", 50)], "2.0.0").await;
+    bare.until("all", |record| record.in_flight == 2).await;
+    bare.hears(1, &beat("2.0.0", 1, 0)).await;
+    let other = Bare::knowing(&backend, "s2", 4).await;
+    other.rollouts.look().await.unwrap();
+    // From here on it learns late of hosts.
+    other.stop.send(true).unwrap();
+    tokio::task::yield_now().await;
+    bare.until("all", |record| record.upgraded == 1 && record.in_flight == 2).await;
+
+    other.rollouts.look().await.unwrap();
+    let due = other.rollouts.due(usize::MAX).unwrap().remove(0);
+    let marked: Vec<HostId> = due.decision.marks.iter().map(|(host, _)| *host).collect();
+    assert_eq!(marked, [host(1), host(3)], "it has not heard that one has ended and the other has started");
+    for n in 1..=4 {
+        other.rollouts.fleet.refresh(host(n)).await.unwrap();
+    }
+    let refused = other.rollouts.carry_out(due, &mut Overlay::new()).await.unwrap_err();
+    assert!(matches!(refused, Error::Conflict { .. }), "{refused}");
+    let record = bare.record("all").await.unwrap();
+    assert_eq!((record.upgraded, record.in_flight), (1, 2), "{record:?}");
+}
+
+#[tokio::test]
+async fn a_decision_on_a_host_that_has_changed_since_is_not_carried_out() {
+    let bare = Bare::with_hosts(&store(), 2).await;
+    bare.say(vec![group("all", 100)], "2.0.0").await;
+    bare.until("all", |record| record.in_flight == 2).await;
+    bare.hears(1, &beat("2.0.0", 1, 0)).await;
+    let due = bare.rollouts.due(usize::MAX).unwrap().remove(0);
+    bare.hears(1, &beat("1.0.0", 2, 10)).await;
+    let refused = bare.rollouts.carry_out(due, &mut Overlay::new()).await.unwrap_err();
+    assert!(matches!(refused, Error::Conflict { .. }), "{refused}");
+    assert_eq!(bare.record("all").await.unwrap().upgraded, 0, "it went back");
 }
 
 #[tokio::test]
@@ -339,13 +391,7 @@ async fn nobody_times_out_before_hosts_could_come_back() {
         backend.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
     }
     drop(bare);
-    let again = Bare::new(&backend, "s1");
-    let loaded = async {
-        while again.rollouts.fleet.len() < 4 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("the fleet");
+    let again = Bare::knowing(&backend, "s1", 4).await;
     for _ in 0..5 {
         again.turn().await;
     }
