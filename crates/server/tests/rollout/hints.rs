@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use refit_loadgen::{Joined, SimulatedAgent};
 use refit_proto::agent::v1::HeartbeatReply;
-use refit_testbed::eventually;
+use refit_proto::rollouts::v1 as wire;
+use refit_testbed::{eventually, until_seen};
 use refit_types::UpdaterStatus;
 use serde_json::json;
 
@@ -41,6 +42,7 @@ async fn agents_of_every_server_hear_at_once_that_they_are_due() {
     for (n, joined) in joined.iter().enumerate() {
         agents.push(connect(&addresses[n % 2], joined).await);
     }
+    world.until_known(&joined.iter().map(|joined| joined.host).collect::<Vec<_>>()).await;
     world.configure(regular(&[group("canary", "staging", true, json!({}))])).await;
     world.choose(NEW, "regular").await;
     world.until("canary", |group| group.in_flight == 8).await;
@@ -57,9 +59,12 @@ async fn agents_of_every_server_hear_at_once_that_they_are_due() {
         let report = world.instance(joined.host).await.report.unwrap();
         assert_eq!(report.hint_acknowledged, 1, "the acknowledgement is in the record");
     }
-    let hosts = world.hosts_of("canary", "in_flight").await;
-    let woken = hosts.iter().filter(|host| host.reason.contains("its agent has woken its updater"));
-    assert_eq!(woken.count(), 8, "{hosts:?}");
+    let woken = |hosts: &Vec<wire::GroupHost>| {
+        hosts.iter().filter(|host| host.reason.contains("its agent has woken its updater")).count()
+    };
+    // One server learns from the store what agents said to the other.
+    let in_flight = || world.hosts_of("canary", "in_flight");
+    until_seen("all agents have woken their updaters", SOON, in_flight, |hosts| woken(hosts) == 8).await;
 
     // Whoever has the version is told no more.
     agents[0].set_version(NEW);

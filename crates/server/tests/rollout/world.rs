@@ -1,7 +1,8 @@
 //! A cluster with servers that share a store, and hosts that a test moves by hand. Most hosts are heard by a
 //! server that is none: the test writes their records as that server would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use refit_loadgen::{FleetOptions, Joined, SimulatedFleet};
 use refit_pki::{Role, StaticToken};
 use refit_proto::events::v1::event_service_client::EventServiceClient;
 use refit_proto::events::v1::{Event, ListEventsRequest};
+use refit_proto::nodes::v1::ListNodesRequest;
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_proto::resources::v1::{Resource, UpsertResourceRequest};
@@ -44,6 +46,8 @@ pub struct World {
     pub backend: EtcdBackend,
     pub servers: Vec<Server>,
     pub admin: Channel,
+    /// The same, of every server.
+    admins: Vec<Channel>,
     directories: Vec<TempDir>,
 }
 
@@ -63,13 +67,17 @@ impl World {
             directories.push(directory);
         }
         let admin = user(&authority_in(store).await, Role::Admin, HOUR, Timestamp::now());
-        let admin = connect(&servers[0], Some(&admin)).await;
+        let mut admins = Vec::new();
+        for server in &servers {
+            admins.push(connect(server, Some(&admin)).await);
+        }
+        let admin = admins[0].clone();
         let backend = EtcdBackend::connect(&EtcdAddress::parse(store).unwrap()).await.unwrap();
         let record = json!({
             "id": FAR, "hostname": FAR, "version": "0.0.0", "address": "[::1]:1", "started_at": Timestamp::now(),
         });
         backend.put(&key(&format!("/servers/v1/default/{FAR}")), bytes(&record)).await.unwrap();
-        Self { store: store.into(), backend, servers, admin, directories }
+        Self { store: store.into(), backend, servers, admin, admins, directories }
     }
 
     pub async fn shut_down(self) {
@@ -140,14 +148,23 @@ impl World {
         client.list_events(all).await.unwrap().into_inner().events
     }
 
-    /// Adds hosts `numbers` of an environment, heard by the server that is none.
-    pub async fn add(&self, numbers: std::ops::Range<u128>, environment: &str) {
-        let puts: Vec<Instance> = numbers.map(|n| instance(n, environment)).collect();
+    /// Adds hosts `numbers` of an environment, heard by the server that is none, and waits until all servers know
+    /// them.
+    pub async fn add(&self, numbers: Range<u128>, environment: &str) {
+        let puts: Vec<Instance> = numbers.clone().map(|n| instance(n, environment)).collect();
         for batch in puts.chunks(80) {
             let put = |transaction: Transaction, host: &Instance| {
                 transaction.put(&host_key(host.host_id), serde_json::to_vec(host).unwrap())
             };
             self.backend.transact(batch.iter().fold(Transaction::new(), put)).await.unwrap();
+        }
+        self.until_known(&numbers.map(host).collect::<Vec<_>>()).await;
+    }
+
+    /// Waits until all servers know what these hosts run.
+    pub async fn until_known(&self, hosts: &[HostId]) {
+        for admin in &self.admins {
+            eventually("the hosts are known", SOON, || knows(admin, hosts)).await;
         }
     }
 
@@ -264,6 +281,14 @@ impl World {
         }
         sum
     }
+}
+
+async fn knows(admin: &Channel, hosts: &[HostId]) -> bool {
+    let all = ListNodesRequest { page_size: 1000, ..Default::default() };
+    let nodes = NodeServiceClient::new(admin.clone()).list_nodes(all).await.unwrap().into_inner().nodes;
+    let heard = nodes.iter().filter(|node| !node.version.is_empty());
+    let heard: BTreeSet<HostId> = heard.map(|node| node.host_id.parse().unwrap()).collect();
+    hosts.iter().all(|host| heard.contains(host))
 }
 
 pub fn open_settings(directory: &std::path::Path) -> Settings {
