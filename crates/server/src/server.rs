@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{EtcdBackend, Key, SharedBackend, SqliteBackend};
+use refit_backend::{EtcdBackend, Key, Patience, SharedBackend, SqliteBackend};
 use refit_migrations::{ResourceStore, RunError, Runner};
 use refit_pki::{
     AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, Stored, TokenStore, write_private_file,
@@ -49,6 +49,9 @@ const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
 /// Tokens are looked through this often.
 const SWEEP_TOKENS_EVERY: Duration = Duration::from_secs(3600);
+
+/// How long another server may take to let go of the file: one that has stopped stores what it was about to.
+const UNLOCKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A control plane that runs.
 #[derive(Debug)]
@@ -251,9 +254,20 @@ fn prepare_data_dir(data_dir: &DataDir) -> Result<(), StartError> {
 
 async fn open(store: &Store) -> Result<SharedBackend, StartError> {
     Ok(match store {
-        Store::Sqlite(path) => Arc::new(SqliteBackend::open(path)?),
+        Store::Sqlite(path) => Arc::new(open_file(path).await?),
         Store::Etcd(address) => Arc::new(EtcdBackend::connect(address).await?),
     })
+}
+
+/// Opens the file, also if the server that had it before is just about to let go of it.
+async fn open_file(path: &Path) -> refit_backend::Result<SqliteBackend> {
+    let mut patience = Patience::of(UNLOCKED_WITHIN);
+    loop {
+        match SqliteBackend::open(path) {
+            Err(refit_backend::Error::Locked(_)) if patience.pause().await => {}
+            other => return other,
+        }
+    }
 }
 
 async fn authority(

@@ -73,9 +73,10 @@ async fn a_second_start_finds_what_the_first_made() {
     let running = refusal(settings(directory.path())).await;
     assert!(running.contains("in use by another server"), "{running}");
     status(&first, &admin_of(directory.path())).await;
-    first.shut_down().await;
 
-    let second = start(settings(directory.path())).await.unwrap();
+    // It is already there while the first one ends.
+    let (second, ()) = futures::join!(start(settings(directory.path())), first.shut_down());
+    let second = second.unwrap();
     assert_eq!(second.ca_pin, pin);
     assert!(std::fs::read(&identity).unwrap() == bytes, "the identity that people copied was replaced");
     status(&second, &admin_of(directory.path())).await;
