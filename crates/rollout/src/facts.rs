@@ -154,10 +154,10 @@ mod tests {
     fn report(runs: &str, updater: Option<UpdaterStatus>) -> Report {
         Report {
             version: runs.parse().unwrap(),
-            edition: Edition::Oss,
+            edition: Edition::Oss.into(),
             node_labels: Labels::default(),
             instance_labels: Labels::default(),
-            upgrader: UpgraderKind::Binary,
+            upgrader: UpgraderKind::Binary.into(),
             updater: updater.map(Box::new),
             session: Session { id: uuid::Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
             rotation: RotationMark::default(),

@@ -50,7 +50,7 @@ pub fn marked(
         Some(present) => present,
         None => {
             let window = record.window?;
-            Upgrade {
+            let mut upgrade = Upgrade {
                 epoch: plan.epoch,
                 group_schedule: plan.schedule,
                 group_name: plan.groups.get(group)?.name.clone(),
@@ -60,7 +60,10 @@ pub fn marked(
                 attempt: before.map_or(0, |upgrade| upgrade.attempt),
                 round: record.round,
                 outcome: None,
-            }
+                unknown: before.map(|upgrade| upgrade.unknown.clone()).unwrap_or_default(),
+            };
+            upgrade.clear_outcome();
+            upgrade
         }
     };
     match mark {
@@ -72,7 +75,7 @@ pub fn marked(
             upgrade.group_end_time = window.end;
             upgrade.start_time = Some(now);
             upgrade.attempt = upgrade.attempt.max(reported_attempt(instance)).saturating_add(1);
-            upgrade.outcome = None;
+            upgrade.clear_outcome();
         }
         Mark::TakeBack => upgrade.start_time = None,
         Mark::Finish(end) => upgrade.outcome = Some(outcome(end, instance, now)),

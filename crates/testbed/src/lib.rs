@@ -3,6 +3,7 @@
 mod certificates;
 mod etcd;
 mod machine;
+mod newer_release;
 mod process;
 mod proxy;
 mod ran;
@@ -14,6 +15,7 @@ mod wait;
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
 pub use machine::Machine;
+pub use newer_release::{lost_newer_fields, with_newer_fields};
 pub use process::Process;
 pub use proxy::Proxy;
 pub use ran::{Ran, bounded, forget_settings};

@@ -1,18 +1,27 @@
+//! The record of a host, and what its agent reports.
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{AgentRole, Edition, HostId, Labels, UpdaterStatus, Upgrade, UpgraderKind, Version};
+use crate::{
+    AgentRole, Edition, HostId, Labels, StoredWord, UnknownFields, UpdaterStatus, Upgrade, UpgraderKind,
+    Version, keep_unknown_fields,
+};
 
-/// What the cluster knows of one host, stored for as long as the host belongs to it.
+/// What the cluster knows of one host, stored for as long as the host belongs to it. What a newer release
+/// adds to it survives a rewrite: unknown fields at every depth, and unknown words that only describe
+/// ([`StoredWord`]). An unknown schedule or outcome of its upgrade makes the record unreadable instead: the
+/// limits of a rollout depend on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Instance {
     /// Which host.
     pub host_id: HostId,
     /// What it calls itself.
     pub hostname: Box<str>,
     /// What its agent does there.
-    pub roles: Vec<AgentRole>,
+    pub roles: Vec<StoredWord<AgentRole>>,
     /// When it joined.
     pub first_seen: Timestamp,
     /// When it was last heard of, to within the time at which this is written.
@@ -35,10 +44,14 @@ pub struct Instance {
     /// Its last updates, the newest last: few, because every host has them in memory.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub past: Box<[PastUpdate]>,
+    /// What a newer release wrote, here and in everything inside but the last updates and the upgrade.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
 }
 
 /// An update of a host that is over, as it told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct PastUpdate {
     /// When it was over.
     pub at: Timestamp,
@@ -49,7 +62,12 @@ pub struct PastUpdate {
     /// The step that failed, and why; nothing if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<str>>,
+    /// What a newer release wrote.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
 }
+
+keep_unknown_fields!(Instance, PastUpdate);
 
 /// What an agent says of itself and its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,13 +75,13 @@ pub struct Report {
     /// The agent's version.
     pub version: Version,
     /// The agent's edition.
-    pub edition: Edition,
+    pub edition: StoredWord<Edition>,
     /// Labels of the host as a resource.
     pub node_labels: Labels,
     /// Labels of the agent.
     pub instance_labels: Labels,
     /// What keeps the agent on its version.
-    pub upgrader: UpgraderKind,
+    pub upgrader: StoredWord<UpgraderKind>,
     /// What that last did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updater: Option<Box<UpdaterStatus>>,
@@ -100,7 +118,7 @@ impl Instance {
         Self {
             host_id,
             hostname: hostname.into(),
-            roles,
+            roles: roles.into_iter().map(StoredWord::Known).collect(),
             first_seen: now,
             last_seen: now,
             report: None,
@@ -109,6 +127,7 @@ impl Instance {
             duplicate_at: None,
             upgrade: None,
             past: Box::default(),
+            unknown: UnknownFields::default(),
         }
     }
 

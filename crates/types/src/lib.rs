@@ -9,6 +9,8 @@ mod instance;
 mod labels;
 mod resource;
 mod rollout;
+mod stored_word;
+mod unknown_fields;
 mod updater_status;
 mod upgrade;
 mod version;
@@ -27,6 +29,8 @@ pub use rollout::{
     Immediate, MAX_GROUPS, NotAPercentage, NotATimeZone, NotAnExpression, Percent, PolicySchedule, Schedule,
     Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
 };
+pub use stored_word::StoredWord;
+pub use unknown_fields::{Collector, UnknownFields};
 pub use updater_status::{UpdateFailure, UpdaterStatus};
 pub use upgrade::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
 pub use version::Version;

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Edition, Version};
+use crate::{Edition, StoredWord, Version};
 
 /// What the host updater last did and would do: `versions/status.json`. The updater writes it, the agent
 /// carries it in its heartbeats, and each may be of another version than the other: fields that are not
@@ -16,11 +16,11 @@ pub struct UpdaterStatus {
     /// What was active before.
     pub agent_version_previous: Option<Version>,
     /// The edition of what is active.
-    pub agent_edition_installed: Option<Edition>,
+    pub agent_edition_installed: Option<StoredWord<Edition>>,
     /// The edition that the cluster wants.
-    pub agent_edition_desired: Option<Edition>,
+    pub agent_edition_desired: Option<StoredWord<Edition>>,
     /// The edition of what was active before.
-    pub agent_edition_previous: Option<Edition>,
+    pub agent_edition_previous: Option<StoredWord<Edition>>,
     /// When the last update ended.
     pub agent_update_time_last: Option<Timestamp>,
     /// The seconds over which updates are spread.

@@ -1,12 +1,15 @@
+//! What is stored of a rollout: the mark of a host, the record of a group, and the plan.
+
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupName, Percent, Schedule, Span, Version};
+use crate::{GroupName, Percent, Schedule, Span, UnknownFields, Version, keep_unknown_fields};
 
 /// How far a host is in the rollout of a version: stored in its record, under the names that operators know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Upgrade {
     /// The epoch in which the host was marked; what is said of another one is history.
     #[serde(rename = "agent_upgrade_epoch")]
@@ -35,11 +38,15 @@ pub struct Upgrade {
     /// What came of it.
     #[serde(rename = "agent_upgrade_outcome", default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// What a newer release wrote, also into the outcome.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
 }
 
-/// What came of one host's upgrade.
+/// What came of one host's upgrade. The counts of its group depend on it, so a host record with an outcome
+/// that is not known cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(tag = "outcome", rename_all = "snake_case", try_from = "OutcomeFields")]
 pub enum Outcome {
     /// It reported the version.
     Upgraded {
@@ -60,9 +67,42 @@ pub enum Outcome {
     },
 }
 
+/// An outcome as it is read: as a struct, so that fields it does not have are seen and kept.
+#[derive(Deserialize)]
+struct OutcomeFields {
+    outcome: OutcomeName,
+    at: Timestamp,
+    reason: Option<Box<str>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OutcomeName {
+    Upgraded,
+    Failed,
+    TimedOut,
+}
+
+impl TryFrom<OutcomeFields> for Outcome {
+    type Error = &'static str;
+
+    fn try_from(fields: OutcomeFields) -> Result<Self, Self::Error> {
+        let OutcomeFields { outcome, at, reason } = fields;
+        match (outcome, reason) {
+            (OutcomeName::Upgraded, None) => Ok(Self::Upgraded { at }),
+            (OutcomeName::TimedOut, None) => Ok(Self::TimedOut { at }),
+            (OutcomeName::Failed, Some(reason)) => Ok(Self::Failed { at, reason }),
+            (OutcomeName::Failed, None) => Err("a failed outcome has no reason"),
+            (_, Some(_)) => Err("an outcome that is no failure has a reason"),
+        }
+    }
+}
+
 /// Where a group stands in the present epoch: stored, and exact. Whoever changes the mark of a host changes
-/// the counts of its group in the same transaction.
+/// the counts of its group in the same transaction. Unknown fields survive a rewrite. A record in an unknown
+/// state, or halted for an unknown cause, cannot be read: whether hosts may start depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct GroupRecord {
     /// Which epoch it is of.
     pub epoch: u64,
@@ -104,6 +144,9 @@ pub struct GroupRecord {
     pub failed: u32,
     /// Members that timed out in this round.
     pub timed_out: u32,
+    /// What a newer release wrote, here and in everything inside.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
 }
 
 /// Where a group stands.
@@ -145,7 +188,9 @@ pub enum HaltCause {
 }
 
 /// What is being rolled out: one record for the cluster. A new epoch resets the progress of all groups.
+/// Unknown fields survive a rewrite; with an unknown schedule the record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct RolloutRecord {
     /// Counts up, for ever.
     pub epoch: u64,
@@ -160,6 +205,19 @@ pub struct RolloutRecord {
     /// Since when an operator keeps every group from starting hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
+    /// What a newer release wrote.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
+}
+
+keep_unknown_fields!(Upgrade, GroupRecord, RolloutRecord);
+
+impl Upgrade {
+    /// Another attempt begins: what came of the last one goes, with all that a newer release wrote into it.
+    pub fn clear_outcome(&mut self) {
+        self.outcome = None;
+        self.unknown.forget_below("agent_upgrade_outcome");
+    }
 }
 
 impl GroupRecord {
@@ -182,7 +240,14 @@ impl GroupRecord {
             upgraded: 0,
             failed: 0,
             timed_out: 0,
+            unknown: UnknownFields::default(),
         }
+    }
+
+    /// The record in another epoch, of which nothing has happened yet: an operator's pause lasts, and so does
+    /// what a newer release wrote.
+    pub fn renewed(&self, epoch: u64, since: Timestamp) -> Self {
+        Self { paused: self.paused, unknown: self.unknown.clone(), ..Self::fresh(epoch, since) }
     }
 
     /// Whether it has halted.

@@ -22,13 +22,13 @@ pub(crate) fn told(mut status: UpdaterStatus, now: &Told<'_>, outcome: &Outcome)
         status.agent_version_previous = status.agent_version_installed.take();
         status.agent_edition_previous = status.agent_edition_installed.take();
         status.agent_version_installed = now.active.clone();
-        status.agent_edition_installed = now.answer.map(|answer| answer.edition);
+        status.agent_edition_installed = now.answer.map(|answer| answer.edition.into());
     }
     status.agent_updates_enabled = now.config.enabled;
     status.pinned_version = now.config.pinned_version.clone();
     if let Some(answer) = now.answer {
         status.agent_version_desired = Some(answer.version.clone());
-        status.agent_edition_desired = Some(answer.edition);
+        status.agent_edition_desired = Some(answer.edition.into());
         status.agent_update_time_jitter = answer.jitter_seconds;
     }
     status.held = match outcome {

@@ -25,10 +25,10 @@ pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<Instance> {
     let mut instance = Instance::joined(HostId::new(id), &format!("host-{n}"), roles, now);
     instance.report = Some(Report {
         version: version.parse()?,
-        edition: Edition::Oss,
+        edition: Edition::Oss.into(),
         node_labels: Labels::default(),
         instance_labels: labels,
-        upgrader: UpgraderKind::Binary,
+        upgrader: UpgraderKind::Binary.into(),
         updater: None,
         session: Session { id, started_at: now },
         rotation: RotationMark::default(),

@@ -57,6 +57,7 @@ pub fn plan() -> Outcome<Plan> {
         schedule: Schedule::Regular,
         began_at: start(),
         paused: None,
+        unknown: Default::default(),
     };
     Ok(Plan::new(&record, &config))
 }

@@ -101,10 +101,7 @@ impl Engine {
         };
         let record = match record.epoch.cmp(&self.plan.epoch) {
             std::cmp::Ordering::Equal => record.clone(),
-            std::cmp::Ordering::Less => {
-                let paused = record.paused;
-                GroupRecord { paused, ..GroupRecord::fresh(self.plan.epoch, self.plan.began_at) }
-            }
+            std::cmp::Ordering::Less => record.renewed(self.plan.epoch, self.plan.began_at),
             std::cmp::Ordering::Greater => return,
         };
         if record.epoch == index.record.epoch && record.round < index.record.round {

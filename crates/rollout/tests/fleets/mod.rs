@@ -59,6 +59,7 @@ pub fn planned(config: &ClusterMaintenanceConfig, schedule: Schedule) -> Plan {
         schedule,
         began_at: at("2026-03-02T00:00:00Z"),
         paused: None,
+        unknown: Default::default(),
     };
     Plan::new(&record, config)
 }

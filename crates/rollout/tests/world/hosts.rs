@@ -62,10 +62,10 @@ pub fn labels(role: u8) -> Labels {
 pub fn report(version: Version, labels: Labels) -> Report {
     Report {
         version,
-        edition: Edition::Oss,
+        edition: Edition::Oss.into(),
         node_labels: labels.clone(),
         instance_labels: labels,
-        upgrader: UpgraderKind::Binary,
+        upgrader: UpgraderKind::Binary.into(),
         updater: Some(Box::new(UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() })),
         session: Session { id: Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
         rotation: RotationMark::default(),

@@ -95,6 +95,7 @@ impl World {
             schedule: Schedule::Regular,
             began_at: now,
             paused: None,
+            unknown: Default::default(),
         };
         let store = Store::new(Said { config, rollout }, now);
         let start = |batch: &u8| Server::start(&store, now, usize::from((*batch).max(1)));

@@ -75,9 +75,10 @@ impl Server {
                 if self.cache.groups.get(name).is_some_and(|known| event.revision <= known.revision) {
                     return;
                 }
-                self.cache
-                    .groups
-                    .insert(name.clone(), Stored { revision: event.revision, value: record.clone() });
+                self.cache.groups.insert(
+                    name.clone(),
+                    Stored { revision: event.revision, value: refit_types::GroupRecord::clone(record) },
+                );
                 if let Some(group) = self.engine.plan().position(name) {
                     self.engine.record(group, record);
                 }

@@ -23,7 +23,7 @@ pub struct Event {
 #[derive(Debug, Clone)]
 pub enum Change {
     Said(Box<Said>),
-    Group(String, GroupRecord),
+    Group(String, Box<GroupRecord>),
     Host(HostId, Option<Box<Instance>>),
 }
 
@@ -87,7 +87,7 @@ impl Store {
         let revision = self.revision;
         if let Some((name, record)) = group {
             self.records.groups.insert(name.clone(), Stored { revision, value: record.clone() });
-            self.note(1, at, Change::Group(name, record));
+            self.note(1, at, Change::Group(name, Box::new(record)));
         }
         for (host, instance) in hosts {
             self.records.hosts.insert(host, Stored { revision, value: instance.clone() });

@@ -15,7 +15,7 @@ use refit_backend::{
     Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Patience, Read, Result, Revision,
     SharedBackend, Transaction,
 };
-use refit_types::{AgentRole, HostId, Instance};
+use refit_types::{AgentRole, HostId, Instance, StoredWord};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
@@ -203,7 +203,7 @@ impl Fleet {
                 Some(known) if proven || known.instance.report.is_none() => {
                     let mut instance = Instance::clone(&known.instance);
                     instance.hostname = hostname.into();
-                    instance.roles.extend(roles);
+                    instance.roles.extend(roles.iter().copied().map(StoredWord::Known));
                     instance.roles.sort();
                     instance.roles.dedup();
                     instance

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Instance, PastUpdate, Report};
+use refit_types::{Instance, PastUpdate, Report, UnknownFields};
 use uuid::Uuid;
 
 /// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
@@ -66,13 +66,19 @@ fn past_after(known: &Instance, report: &Report, now: Timestamp) -> Box<[PastUpd
     let failure = |report: &Report| report.updater.as_ref().and_then(|updater| updater.last_failure.clone());
     let told = if before.version != report.version {
         let (from, to) = (before.version.clone(), report.version.clone());
-        Some(PastUpdate { at: now, from, to, failure: None })
+        Some(PastUpdate { at: now, from, to, failure: None, unknown: UnknownFields::default() })
     } else {
         failure(report).filter(|new| failure(before).as_ref() != Some(new)).map(|failed| {
             let why = format!("{}: {}", failed.step, failed.reason);
             let why: String = why.chars().take(LONGEST_FAILURE).collect();
             let (from, to) = (report.version.clone(), failed.version);
-            PastUpdate { at: failed.at, from, to, failure: Some(why.into()) }
+            PastUpdate {
+                at: failed.at,
+                from,
+                to,
+                failure: Some(why.into()),
+                unknown: UnknownFields::default(),
+            }
         })
     };
     match told {
@@ -118,6 +124,7 @@ fn passed(since: Timestamp, length: Duration, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use refit_testbed::{lost_newer_fields, with_newer_fields};
     use refit_types::{
         AgentRole, Edition, RotationMark, Session, UpdateFailure, UpdaterStatus, UpgraderKind,
     };
@@ -143,10 +150,10 @@ mod tests {
             hostname: "web-1".into(),
             report: Report {
                 version: version.parse().unwrap(),
-                edition: Edition::Oss,
+                edition: Edition::Oss.into(),
                 node_labels: Default::default(),
                 instance_labels: Default::default(),
-                upgrader: UpgraderKind::Binary,
+                upgrader: UpgraderKind::Binary.into(),
                 updater: None,
                 session: Session { id: drawn(session), started_at: at(started) },
                 rotation: RotationMark::default(),
@@ -194,6 +201,56 @@ mod tests {
         let last = host.past.last().unwrap();
         let told = (last.from.to_string(), last.to.to_string(), last.at, last.failure.as_deref());
         assert_eq!(told, ("1.0.11".into(), "1.0.12".into(), at(42), None));
+    }
+
+    #[test]
+    fn what_a_newer_server_wrote_survives_every_change() {
+        let failure = |reason: &str| {
+            let version = "1.0.9".parse().unwrap();
+            let failure = UpdateFailure {
+                attempt: 1,
+                version,
+                step: "health".into(),
+                reason: reason.into(),
+                at: at(5),
+            };
+            let status = UpdaterStatus { last_failure: Some(failure), ..UpdaterStatus::default() };
+            Some(Box::new(status))
+        };
+        let mut host = host();
+        for patch in 0..=MOST_PAST as i64 {
+            let mut beat = beat("a", 0, &format!("1.0.{patch}"));
+            beat.report.updater = failure("died");
+            host = after_heartbeat(&host, &beat, "s1", at(patch)).unwrap();
+        }
+        assert_eq!(host.past.len(), MOST_PAST);
+        let before = with_newer_fields(&serde_json::to_value(&host).unwrap());
+        let host: Instance = serde_json::from_value(before.clone()).unwrap();
+
+        let mut same = beat("a", 0, &format!("1.0.{MOST_PAST}"));
+        same.report.updater = failure("died");
+        assert_eq!(after_heartbeat(&host, &same, "s1", at(20)), None, "nothing is new to this server");
+        let (mut other, mut failed) = (beat("b", 20, "2.0.0"), same.clone());
+        other.report.updater = failure("died again");
+        failed.report.updater = failure("died again");
+        let changes = [
+            after_heartbeat(&host, &same, "s2", at(20)),
+            after_heartbeat(&host, &beat("c", -5, "1.0.0"), "s1", at(20)),
+            after_departure(&host, drawn("a"), "s1", at(20)),
+        ];
+        for changed in changes {
+            let after = serde_json::to_value(changed.unwrap()).unwrap();
+            assert_eq!(lost_newer_fields(&before, &after), [""; 0], "{after}");
+        }
+        for beat in [other, failed] {
+            let mut after =
+                serde_json::to_value(after_heartbeat(&host, &beat, "s1", at(20)).unwrap()).unwrap();
+            let past = after["past"].as_array_mut().unwrap();
+            assert!(past.pop().unwrap().get("newer").is_none(), "the new one has what this server wrote");
+            let mut before = before.clone();
+            before["past"].as_array_mut().unwrap().remove(0);
+            assert_eq!(lost_newer_fields(&before, &after), [""; 0], "{after}");
+        }
     }
 
     #[test]

@@ -17,10 +17,10 @@ fn beat(session: &str, version: &str) -> Heartbeat {
         hostname: "web".into(),
         report: Report {
             version: version.parse().unwrap(),
-            edition: Edition::Oss,
+            edition: Edition::Oss.into(),
             node_labels: Default::default(),
             instance_labels: "environment=staging".parse().unwrap(),
-            upgrader: UpgraderKind::None,
+            upgrader: UpgraderKind::None.into(),
             updater: None,
             session: Session { id: drawn(session), started_at: Timestamp::UNIX_EPOCH },
             rotation: RotationMark::default(),

@@ -352,6 +352,7 @@ fn due_epoch(stored: &Stored, now: Timestamp) -> Option<RolloutRecord> {
         schedule,
         began_at: now,
         paused: before.and_then(|record| record.paused),
+        unknown: before.map(|record| record.unknown.clone()).unwrap_or_default(),
     })
 }
 

@@ -169,10 +169,8 @@ impl Rollouts {
         };
         let record = match stored.groups.get(&group.name) {
             Some(kept) if kept.value.epoch == plan.epoch => kept.value.clone(),
-            other => GroupRecord {
-                paused: other.and_then(|kept| kept.value.paused),
-                ..GroupRecord::fresh(plan.epoch, plan.began_at)
-            },
+            Some(kept) => kept.value.renewed(plan.epoch, plan.began_at),
+            None => GroupRecord::fresh(plan.epoch, plan.began_at),
         };
         Ok(Found { group: group.clone(), record, stored })
     }

@@ -1,8 +1,10 @@
+mod newer_release;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_backend::{Error, MemoryBackend, SharedBackend};
+use refit_backend::{Error, Key, MemoryBackend, SharedBackend};
 use refit_types::{
     AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, Percent,
     Report, RotationMark, Schedule, Session, UpdateFailure, UpdaterStatus, UpgraderKind, WeeklyWindow,
@@ -36,10 +38,10 @@ fn beat(version: &str, session: u128, started: i64) -> Heartbeat {
         hostname: "web".into(),
         report: Report {
             version: version.parse().unwrap(),
-            edition: Edition::Oss,
+            edition: Edition::Oss.into(),
             node_labels: Default::default(),
             instance_labels: Default::default(),
-            upgrader: UpgraderKind::Binary,
+            upgrader: UpgraderKind::Binary.into(),
             updater: None,
             session: Session { id: Uuid::from_u128(session), started_at },
             rotation: RotationMark::default(),
@@ -220,6 +222,7 @@ async fn what_was_read_earlier_does_not_replace_what_was_read_later() {
         schedule: Schedule::Regular,
         began_at: Timestamp::now(),
         paused: None,
+        unknown: Default::default(),
     };
     let refused = bare.rollouts.begin(stale, &early).await.unwrap_err();
     assert!(matches!(refused, Error::Conflict { .. }), "{refused}");

@@ -11,7 +11,7 @@ use refit_pki::{HOST_TTL, Principal, SigningRequest, TokenStore};
 use refit_proto::agent::v1 as wire;
 use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;
-use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, UpdaterStatus};
+use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, StoredWord, UpdaterStatus};
 use tokio::sync::{Notify, watch};
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
@@ -358,10 +358,12 @@ fn heartbeat(
         hostname: hostname(&request.hostname)?.into(),
         report: Report {
             version: request.version.parse().map_err(|error| invalid("version", &error))?,
-            edition: request.edition.parse().map_err(|error| invalid("edition", &error))?,
+            edition: StoredWord::Known(request.edition.parse().map_err(|error| invalid("edition", &error))?),
             node_labels: labels("node_labels", request.node_labels)?,
             instance_labels: labels("instance_labels", request.instance_labels)?,
-            upgrader: request.upgrader.parse().map_err(|error| invalid("upgrader", &error))?,
+            upgrader: StoredWord::Known(
+                request.upgrader.parse().map_err(|error| invalid("upgrader", &error))?,
+            ),
             updater,
             session: Session {
                 id: request.session.parse().map_err(|error| invalid("session", &error))?,

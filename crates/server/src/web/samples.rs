@@ -20,7 +20,8 @@ const FINE: [(i64, i64); 2] = [(3600, 0), (86_400, 300)];
 /// Versions that are told apart in what is kept; a fleet with more is counted together beyond.
 const MOST_VERSIONS: usize = 12;
 
-/// How many hosts ran which version at some moment.
+/// How many hosts ran which version at some moment. Written once and never again: what a newer release adds to
+/// its samples stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sample {
     pub(super) at: Timestamp,
@@ -211,6 +212,13 @@ mod tests {
             one.store(&sample, sample.at.as_second() / STORE_EVERY).await.unwrap();
         }
         one.store(&sample(week, 9), sample(week, 9).at.as_second() / STORE_EVERY).await.unwrap();
+        let newer = r#"{"at":"2023-11-14T22:13:20Z","hosts":{},"newer":{"deep":[1]}}"#;
+        let bucket = sample(week, 0).at.as_second() / STORE_EVERY + 1;
+        backend.put(&key(bucket).unwrap(), newer.into()).await.unwrap();
+        one.store(&sample(week, 4), bucket).await.unwrap();
+        let kept = backend.get(&key(bucket).unwrap()).await.unwrap().unwrap();
+        assert_eq!(&*kept.value, newer.as_bytes(), "what a newer server wrote");
+        backend.delete(&key(bucket).unwrap()).await.unwrap();
         let two = new();
         two.load().await.unwrap();
         assert_eq!(

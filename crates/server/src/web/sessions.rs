@@ -4,6 +4,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{Error, Item, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
 use refit_pki::{Principal, Trust};
+use refit_types::{UnknownFields, keep_unknown_fields};
 use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -65,21 +66,37 @@ pub(crate) struct Bearer<'a> {
 
 /// What is stored under the hash of a code.
 #[derive(Serialize, Deserialize)]
+#[serde(remote = "Self")]
 struct Code {
     user: String,
     chain: Vec<String>,
     expires: Timestamp,
     session_expires: Timestamp,
+    /// What a newer release wrote: the session that is made of the code has it, too.
+    #[serde(skip)]
+    unknown: UnknownFields,
 }
 
 /// Somebody who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub(crate) struct Session {
     pub(crate) user: String,
     /// The certificates of the identity, in base64.
     chain: Vec<String>,
     pub(crate) began: Timestamp,
     pub(crate) expires: Timestamp,
+    /// What a newer release wrote.
+    #[serde(skip)]
+    unknown: UnknownFields,
+}
+
+keep_unknown_fields!(Code, Session);
+
+/// All that must be known of a record to remove it once it has ended.
+#[derive(Deserialize)]
+struct Ending {
+    expires: Timestamp,
 }
 
 impl Session {
@@ -119,11 +136,12 @@ impl Sessions {
         let life = SignedDuration::try_from(ttl).map_err(|_| SignInError::Ttl)?;
         let session_expires = later(now, life).min(bearer.expires);
         let expires = later(now, CODE_TTL).min(bearer.expires);
-        let (waiting, _) = self.living::<Code>(&codes()?, |code| code.expires).await?;
+        let (waiting, _) = self.living::<Code>(&codes()?).await?;
         self.make_room(waiting.iter().map(|(item, code)| (item, code.user.as_str())), bearer.user).await?;
         let secret = secret::<CODE_BYTES>();
         let chain = bearer.chain.iter().map(|der| BASE64.encode(der)).collect();
-        let code = Code { user: bearer.user.into(), chain, expires, session_expires };
+        let unknown = UnknownFields::default();
+        let code = Code { user: bearer.user.into(), chain, expires, session_expires, unknown };
         self.backend.create(&codes()?.child(hash(&secret))?, encoded(&code)?.into()).await?;
         Ok(NewCode { secret, expires, session_expires })
     }
@@ -142,12 +160,12 @@ impl Sessions {
         if code.expires <= now {
             return Err(SignInError::Expired(code.expires));
         }
-        let Code { user, chain, session_expires: expires, .. } = code;
-        let session = Session { user, chain, began: now, expires };
+        let Code { user, chain, session_expires: expires, unknown, .. } = code;
+        let session = Session { user, chain, began: now, expires, unknown };
         if session.principal(trust, now).is_none() {
             return Err(SignInError::Untrusted);
         }
-        let (open, all) = self.living::<Session>(&sessions()?, |session| session.expires).await?;
+        let (open, all) = self.living::<Session>(&sessions()?).await?;
         if all >= MOST {
             return Err(SignInError::Full);
         }
@@ -192,25 +210,29 @@ impl Sessions {
 
     /// Removes what has ended.
     pub(crate) async fn sweep(&self) -> Result<()> {
-        self.living::<Code>(&codes()?, |code| code.expires).await?;
-        self.living::<Session>(&sessions()?, |session| session.expires).await?;
+        self.living::<Code>(&codes()?).await?;
+        self.living::<Session>(&sessions()?).await?;
         Ok(())
     }
 
-    /// The records that have not ended, oldest first, and how many; those that have are removed on the way.
-    async fn living<T: DeserializeOwned>(
-        &self,
-        prefix: &Key,
-        ends: fn(&T) -> Timestamp,
-    ) -> Result<(Vec<(Item, T)>, usize)> {
-        let (mut rest, mut living) = (KeyRange::below(prefix), Vec::new());
+    /// The records that have not ended, oldest first, and how many there are with those that only a newer
+    /// release can read. Whatever has ended is removed on the way.
+    async fn living<T: DeserializeOwned>(&self, prefix: &Key) -> Result<(Vec<(Item, T)>, usize)> {
+        let (mut rest, mut living, mut count) = (KeyRange::below(prefix), Vec::new(), 0);
         loop {
             let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
             let (last, more) = (page.items.last().map(|item| item.key.clone()), page.more);
             for item in page.items {
+                if decoded::<Ending>(&item).is_some_and(|ending| ending.expires <= (self.now)()) {
+                    self.remove(&item).await?;
+                    continue;
+                }
+                count += 1;
                 match decoded::<T>(&item) {
-                    Some(value) if ends(&value) > (self.now)() => living.push((item, value)),
-                    _ => self.remove(&item).await?,
+                    Some(value) => living.push((item, value)),
+                    None => {
+                        tracing::warn!(key = %item.key, "a record of the dashboard cannot be read and is left as it is")
+                    }
                 }
             }
             match last {
@@ -219,7 +241,6 @@ impl Sessions {
             }
         }
         living.sort_by_key(|(item, _)| item.revision);
-        let count = living.len();
         Ok((living, count))
     }
 
@@ -286,6 +307,8 @@ mod tests {
 
     use refit_backend::MemoryBackend;
     use refit_pki::{Authority, PrivateKey, Role, Roles, SigningRequest};
+    use refit_testbed::with_newer_fields;
+    use serde_json::Value;
 
     use super::*;
 
@@ -355,6 +378,43 @@ mod tests {
         }
         assert_eq!(open.iter().filter(|open| **open).count(), MOST_OF_ONE);
         assert!(!open[0] && !open[1] && open[2], "the oldest end first");
+    }
+
+    #[tokio::test]
+    async fn what_a_newer_server_wrote_into_a_code_is_in_its_session() {
+        let world = World::new().await;
+        let code = world.records.invite(world.long(), None).await.unwrap();
+        let stored = async |key: &Key| -> Value {
+            serde_json::from_slice(&world.records.backend.get(key).await.unwrap().unwrap().value).unwrap()
+        };
+        let key = codes().unwrap().child(hash(&code.secret)).unwrap();
+        let newer = with_newer_fields(&stored(&key).await);
+        world.records.backend.put(&key, newer.to_string().into()).await.unwrap();
+        let (secret, session) = world.signed_in(&code).await.unwrap();
+        let written = stored(&sessions().unwrap().child(hash(&secret)).unwrap()).await;
+        assert_eq!(written["newer"], newer["newer"]);
+        let read: Session = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!((serde_json::to_value(&read).unwrap(), read), (written, session));
+    }
+
+    #[tokio::test]
+    async fn what_only_a_newer_server_can_read_is_left_until_it_ends() {
+        let world = World::new().await;
+        let (now, hour) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let backend = &world.records.backend;
+        let ending = |expires: Timestamp| format!(r#"{{"subject":{{"user":"a"}},"expires":"{expires}"}}"#);
+        let texts = [ending(later(now, hour)), ending(now), "[]".into()];
+        for prefix in [codes().unwrap(), sessions().unwrap()] {
+            for (n, text) in texts.iter().enumerate() {
+                backend.put(&prefix.child(n).unwrap(), text.clone().into()).await.unwrap();
+            }
+        }
+        world.records.sweep().await.unwrap();
+        for prefix in [codes(), sessions()] {
+            let left = backend.range(&KeyRange::below(&prefix.unwrap()), 10).await.unwrap().items;
+            let left: Vec<&str> = left.iter().map(|item| std::str::from_utf8(&item.value).unwrap()).collect();
+            assert_eq!(left, [&texts[0], &texts[2]]);
+        }
     }
 
     #[tokio::test]

@@ -391,10 +391,10 @@ fn instance(n: u128, environment: &str) -> Instance {
     Instance {
         report: Some(Report {
             version: OLD.parse().unwrap(),
-            edition: Edition::Oss,
+            edition: Edition::Oss.into(),
             node_labels: Default::default(),
             instance_labels: if labels.is_empty() { Default::default() } else { labels.parse().unwrap() },
-            upgrader: UpgraderKind::Binary,
+            upgrader: UpgraderKind::Binary.into(),
             updater: Some(Box::new(updater)),
             session: Session { id: Uuid::from_u128(n), started_at: now },
             rotation: RotationMark::default(),
