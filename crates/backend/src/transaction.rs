@@ -116,6 +116,11 @@ impl Transaction {
         self
     }
 
+    /// Adds writes that go along with the others, such as the event of a change.
+    pub fn put_all(self, entries: &[(Key, Vec<u8>)]) -> Self {
+        entries.iter().fold(self, |transaction, (key, value)| transaction.put(key, value.clone()))
+    }
+
     /// Adds a write of an item that vanishes with the lease.
     pub fn put_leased(mut self, key: &Key, value: impl Into<Bytes>, lease: LeaseId) -> Self {
         self.writes.push(Write::Put { key: key.clone(), value: value.into(), lease: Some(lease) });

@@ -65,7 +65,7 @@ pub type Alongside<'a> = &'a [(Key, Vec<u8>)];
 
 /// Adds what is written besides to the transaction of a change.
 pub(crate) fn with(transaction: Transaction, alongside: Alongside<'_>) -> Transaction {
-    alongside.iter().fold(transaction, |tx, (key, value)| tx.put(key, value.clone()))
+    transaction.put_all(alongside)
 }
 
 /// Named values of one type, whatever the forms in which they are stored.

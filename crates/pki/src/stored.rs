@@ -26,11 +26,18 @@ impl Stored {
         Ok(Self { authority, revision: item.revision })
     }
 
-    /// Stores `new` in its place, or says [`Error::Conflict`] when another server has changed it since.
-    pub async fn replace(&self, backend: &dyn Backend, new: Authority) -> Result<Self> {
+    /// Stores `new` in its place, with the event that tells of it, or says [`Error::Conflict`] when another
+    /// server has changed it since.
+    pub async fn replace(
+        &self,
+        backend: &dyn Backend,
+        new: Authority,
+        alongside: &[(Key, Vec<u8>)],
+    ) -> Result<Self> {
         let key = Key::new(AUTHORITY_KEY)?;
         let encoded = record::encode(&new)?;
-        let transaction = Transaction::new().expect_revision(&key, self.revision).put(&key, encoded);
+        let transaction = Transaction::new().expect_revision(&key, self.revision);
+        let transaction = transaction.put(&key, encoded).put_all(alongside);
         match backend.transact(transaction).await {
             Ok(revision) => Ok(Self { authority: new, revision }),
             Err(refit_backend::Error::Conflict { .. }) => Err(Error::Conflict),

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
-use refit_backend::{Error as StoreError, Key, KeyRange, MAX_PAGE_ITEMS, SharedBackend};
+use refit_backend::{Error as StoreError, Key, KeyRange, MAX_PAGE_ITEMS, SharedBackend, Transaction};
 use refit_types::AgentRole;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -166,13 +166,15 @@ impl TokenStore {
         Self { backend, statics: statics.iter().map(token).collect() }
     }
 
-    /// Makes a token that lets hosts join as any of `roles`.
+    /// Makes a token that lets hosts join as any of `roles`. What `alongside` makes of it is stored in the same
+    /// transaction: the event that tells of it.
     pub async fn create(
         &self,
         roles: &[AgentRole],
         ttl: Duration,
         created_by: &str,
         now: Timestamp,
+        alongside: impl FnOnce(&NewToken) -> Result<Vec<(Key, Vec<u8>)>, StoreError>,
     ) -> Result<NewToken, TokenError> {
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
             return Err(TokenError::Ttl);
@@ -185,8 +187,12 @@ impl TokenStore {
         let record = Record { roles: roles.to_vec(), expires, created_by: created_by.into() };
         let value = serde_json::to_vec(&record).map_err(|error| StoreError::Invalid(error.to_string()))?;
         let hash = hash(&secret);
-        self.backend.create(&key(&hash)?, value.into()).await?;
-        Ok(NewToken { secret, token: Token { hash, roles: record.roles, expires: Some(expires) }, expires })
+        let key = key(&hash)?;
+        let made =
+            NewToken { secret, token: Token { hash, roles: record.roles, expires: Some(expires) }, expires };
+        let transaction = Transaction::new().expect_absent(&key).put(&key, value).put_all(&alongside(&made)?);
+        self.backend.transact(transaction).await?;
+        Ok(made)
     }
 
     /// Whether a host with this token may join as all of `wanted`.
@@ -213,18 +219,30 @@ impl TokenStore {
         }
     }
 
-    /// Deletes the one whose hash begins with `name`.
-    pub async fn delete(&self, name: &str) -> Result<(), TokenError> {
+    /// Deletes the one whose hash begins with `name`, and stores what `alongside` makes of it in the same
+    /// transaction.
+    pub async fn delete(
+        &self,
+        name: &str,
+        alongside: impl FnOnce(&Token) -> Result<Vec<(Key, Vec<u8>)>, StoreError>,
+    ) -> Result<(), TokenError> {
         let all = self.list().await?;
         let mut named = all.iter().filter(|token| !name.is_empty() && token.hash.starts_with(name));
+        let no_token = |several| TokenError::Name { name: name.chars().take(80).collect(), several };
         let (Some(token), None) = (named.next(), named.next()) else {
             let several = all.iter().any(|token| !name.is_empty() && token.hash.starts_with(name));
-            return Err(TokenError::Name { name: name.chars().take(80).collect(), several });
+            return Err(no_token(several));
         };
         if token.expires.is_none() {
             return Err(TokenError::Static(token.name().into()));
         }
-        Ok(self.backend.delete(&key(&token.hash)?).await.map(drop)?)
+        let key = key(&token.hash)?;
+        let transaction = Transaction::new().expect_present(&key).delete(&key).put_all(&alongside(token)?);
+        match self.backend.transact(transaction).await {
+            // Somebody else was quicker.
+            Err(StoreError::Conflict { .. }) => Err(no_token(false)),
+            other => Ok(other.map(drop)?),
+        }
     }
 
     /// Removes those that expired more than a day ago.

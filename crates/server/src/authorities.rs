@@ -87,16 +87,18 @@ impl Authorities {
         Ok(())
     }
 
-    /// Goes to another phase, if the authorities are still as they were in `from`.
+    /// Goes to another phase, if the authorities are still as they were in `from`. The event that tells of it is
+    /// stored in the same transaction.
     pub(crate) async fn advance(
         &self,
         from: &Current,
         to: Phase,
         mode: RotationMode,
         now: Timestamp,
+        alongside: &[(Key, Vec<u8>)],
     ) -> std::result::Result<(), RotationError> {
         let next = from.authority().advance(to, mode, now)?;
-        let stored = from.stored.replace(self.backend.as_ref(), next).await?;
+        let stored = from.stored.replace(self.backend.as_ref(), next, alongside).await?;
         Ok(self.adopt(stored)?)
     }
 

@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend};
+use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
 use refit_pki::{CaPin, Certificate};
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +17,13 @@ fn prefix() -> Result<Key> {
     Key::new("/identities/v1/user")
 }
 
-/// Notes an identity before it is handed out.
+/// Notes an identity before it is handed out, together with the event that tells of it.
 pub(crate) async fn note(
     backend: &SharedBackend,
     user: &str,
     certificate: &Certificate,
     by: CaPin,
+    alongside: &[(Key, Vec<u8>)],
 ) -> Result<()> {
     let issued = IssuedIdentity {
         user: user.into(),
@@ -31,7 +32,8 @@ pub(crate) async fn note(
         ca_pin: by.to_string(),
     };
     let value = serde_json::to_vec(&issued).map_err(|error| Error::Invalid(error.to_string()))?;
-    backend.put(&prefix()?.child(&issued.serial)?, value.into()).await.map(drop)
+    let transaction = Transaction::new().put(&prefix()?.child(&issued.serial)?, value).put_all(alongside);
+    backend.transact(transaction).await.map(drop)
 }
 
 /// The identities that have not ended; the records of those that have are removed on the way.

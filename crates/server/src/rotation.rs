@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{Result, SharedBackend};
-use refit_pki::{CaPin, Phase};
+use refit_pki::{CaPin, Phase, RotationError};
 use refit_types::Instance;
 use tokio::sync::watch;
 
@@ -97,15 +97,28 @@ pub(crate) async fn drive(
             Ok(lagging) if !lagging.is_empty() => {
                 tracing::debug!(lagging = lagging.len(), "the rotation waits for those who lag");
             }
-            Ok(_) => match authorities.advance(&current, next, rotation.mode, now()).await {
+            Ok(_) => match go_on(&authorities, &events, &current, next, now()).await {
                 Ok(()) => {
                     tracing::info!(target: "audit", phase = %next, "the rotation of the authorities went on");
-                    let message = format!("moved the rotation of the authorities to {next}");
-                    events.note(Event::new("rotation.phase", SERVER, "authorities", message)).await;
                 }
                 Err(error) => tracing::warn!(%error, "the rotation of the authorities could not go on"),
             },
             Err(error) => tracing::warn!(%error, "who lags in the rotation could not be found out"),
         }
     }
+}
+
+/// Moves an automatic rotation to its next phase.
+pub(crate) async fn go_on(
+    authorities: &Authorities,
+    events: &Events,
+    current: &Current,
+    next: Phase,
+    now: Timestamp,
+) -> std::result::Result<(), RotationError> {
+    let Some(rotation) = current.authority().rotation() else { return Ok(()) };
+    let message = format!("moved the rotation of the authorities to {next}");
+    let event = Event::new("rotation.phase", SERVER, "authorities", message);
+    let entry = events.entry(event).map_err(refit_pki::Error::from)?;
+    authorities.advance(current, next, rotation.mode, now, &[entry]).await
 }

@@ -157,8 +157,8 @@ async fn of_two_servers_that_advance_one_is_told() {
     assert_eq!(first.authority().pin(), created.pin());
 
     let init = advance(first.authority(), Phase::Init);
-    let first = first.replace(&store, init.clone()).await.unwrap();
-    let refused = second.replace(&store, advance(second.authority(), Phase::Init)).await.unwrap_err();
+    let first = first.replace(&store, init.clone(), &[]).await.unwrap();
+    let refused = second.replace(&store, advance(second.authority(), Phase::Init), &[]).await.unwrap_err();
     assert!(matches!(refused, Error::Conflict), "{refused:?}");
 
     let loaded = Authority::load(&store).await.unwrap().unwrap();
@@ -166,7 +166,7 @@ async fn of_two_servers_that_advance_one_is_told() {
     assert_eq!(loaded.authority().rotation(), init.rotation());
     let again = Authority::load_or_create(&store, "other".parse().unwrap(), noon()).await.unwrap();
     assert_eq!(ders(&again), ders(&init));
-    first.replace(&store, advance(&init, Phase::UpdateClients)).await.unwrap();
+    first.replace(&store, advance(&init, Phase::UpdateClients), &[]).await.unwrap();
 }
 
 proptest! {

@@ -28,7 +28,10 @@ async fn each_bad_token_is_refused_in_words_of_its_own_and_leaves_nothing_behind
     let backend = EtcdBackend::connect(&EtcdAddress::parse(&store).unwrap()).await.unwrap();
     let tokens = TokenStore::new(Arc::new(backend), &[]);
     let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
-    let over = tokens.create(&[AgentRole::Node], Duration::from_secs(60), "test", long_ago).await.unwrap();
+    let over = tokens
+        .create(&[AgentRole::Node], Duration::from_secs(60), "test", long_ago, |_| Ok(Vec::new()))
+        .await
+        .unwrap();
     let line = new_token(&host, "node");
 
     let wrong = "0123456789abcdef0123456789abcdef";

@@ -154,8 +154,9 @@ impl Events {
         }
     }
 
-    /// Writes the event of what has been done and cannot be taken back: a failure is only logged, and a
-    /// caller that hangs up does not keep it from being written.
+    /// Writes the event of a run of migrations, which is many transactions and not one: the event belongs to none
+    /// of them. A failure is only logged, and a caller that hangs up does not keep it from being written.
+    /// Whatever is one transaction has its [`entry`](Self::entry) in it instead.
     pub(crate) async fn note(self: &Arc<Self>, event: Event) {
         let events = self.clone();
         let writing = tokio::spawn(async move {

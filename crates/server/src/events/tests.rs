@@ -1,3 +1,5 @@
+mod audited_calls;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -27,18 +27,20 @@ impl Rollouts {
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             match forgets {
-                true => self.forget_now().await,
+                true => self.forget_lost((self.now)()).await,
                 false => self.let_go().await,
             }
         }
     }
 
-    async fn forget_now(&self) {
-        let now = (self.now)();
+    /// Removes the hosts that were away for too long by then.
+    pub(crate) async fn forget_lost(&self, now: Timestamp) {
         let (lost, _) = self.fleet.page(None, usize::MAX, |instance| self.is_long_lost(instance, now));
         for instance in lost {
             let host = instance.host_id;
-            match self.remove_if(host, |instance| self.is_long_lost(instance, now)).await {
+            let message = format!("forgot {}, which was away for 30 days", instance.hostname);
+            let event = || self.event("node.removed", &format!("node/{host}"), &message);
+            match self.remove_if(host, |instance| self.is_long_lost(instance, now), event).await {
                 Ok(true) => {
                     tracing::info!(target: "audit", %host, hostname = %instance.hostname, "forgot a host that was away for 30 days")
                 }

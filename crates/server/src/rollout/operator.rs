@@ -176,12 +176,19 @@ impl Rollouts {
     }
 
     /// Removes a host, and what its group counts of it; whether it was there.
-    pub(crate) async fn remove(&self, host: HostId) -> Result<bool> {
-        self.remove_if(host, |_| true).await
+    pub(crate) async fn remove(&self, host: HostId, by: &str) -> Result<bool> {
+        let event =
+            || Event::new("node.removed", by, format!("node/{host}"), "removed a host from the fleet");
+        self.remove_if(host, |_| true, event).await
     }
 
-    /// Removes a host if that is still so; whether it did.
-    pub(super) async fn remove_if(&self, host: HostId, holds: impl Fn(&Instance) -> bool) -> Result<bool> {
+    /// Removes a host if that is still so, and stores the event with it; whether it did.
+    pub(super) async fn remove_if(
+        &self,
+        host: HostId,
+        holds: impl Fn(&Instance) -> bool,
+        event: impl Fn() -> Event,
+    ) -> Result<bool> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             self.look().await?;
@@ -198,6 +205,7 @@ impl Rollouts {
             }
             let key = Fleet::key(host)?;
             let transaction = transaction.expect_revision(&key, revision).delete(&key);
+            let transaction = transaction.put_all(&[self.events.entry(event())?]);
             match self.backend.transact(transaction).await {
                 Ok(revision) => {
                     self.fleet.forgotten(host, revision);

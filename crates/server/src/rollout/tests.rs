@@ -255,7 +255,7 @@ async fn a_server_that_does_not_know_the_fleet_yet_counts_whom_it_removes() {
     let events = Arc::new(Events::new(backend.clone(), now));
     let (metrics, version) = (Metrics::new("1.0.0", "memory"), "1.0.0".parse().unwrap());
     let fresh = Rollouts::new(backend.clone(), fleet, events, metrics, "s2", version, now);
-    assert!(fresh.remove(host(2)).await.unwrap());
+    assert!(fresh.remove(host(2), "alice").await.unwrap());
     let record = bare.record("all").await.unwrap();
     assert_eq!((record.members, record.removed, record.in_flight), (3, 1, 2));
 }
@@ -359,10 +359,10 @@ async fn a_clock_that_is_a_month_ahead_forgets_nobody_who_is_heard() {
     let (now, ahead) = (Timestamp::now(), Timestamp::now() + month);
     assert_eq!([is_long_lost(1, now), is_long_lost(2, now)], [false, false]);
     assert_eq!([is_long_lost(1, ahead), is_long_lost(2, ahead)], [false, true]);
-    assert!(!bare.rollouts.remove_if(host(2), |known| bare.rollouts.is_long_lost(known, now)).await.unwrap());
-    assert!(
-        bare.rollouts.remove_if(host(2), |known| bare.rollouts.is_long_lost(known, ahead)).await.unwrap()
-    );
+    bare.rollouts.forget_lost(now).await;
+    assert_eq!(bare.rollouts.fleet.len(), 2);
+    bare.rollouts.forget_lost(ahead).await;
+    assert!(bare.rollouts.fleet.known(host(1)).is_some() && bare.rollouts.fleet.known(host(2)).is_none());
 }
 
 #[tokio::test]

@@ -53,15 +53,17 @@ impl AuthService for Auth {
             other => Status::internal(other.to_string()),
         })?;
         let signer = CaPin::of(authority.certificate());
-        issued::note(&self.backend, user.as_str(), &certificate, signer).await.map_err(store_status)?;
+        let (serial, until) = (certificate.serial(), certificate.not_after());
+        let message =
+            format!("signed an identity with the roles {roles}, good until {until}, serial {serial}");
+        let event = Event::new("identity.signed", by.name(), format!("user/{user}"), message);
+        let entry = self.events.entry(event).map_err(store_status)?;
+        let noted = issued::note(&self.backend, user.as_str(), &certificate, signer, &[entry]).await;
+        noted.map_err(store_status)?;
         tracing::info!(
             target: "audit", by = by.name(), from = %by.peer.address, %user, %roles,
             serial = certificate.serial(), expires = %certificate.not_after(), "signed an identity"
         );
-        let (serial, until) = (certificate.serial(), certificate.not_after());
-        let message =
-            format!("signed an identity with the roles {roles}, good until {until}, serial {serial}");
-        self.events.note(Event::new("identity.signed", by.name(), format!("user/{user}"), message)).await;
         Ok(Response::new(wire::SignUserResponse {
             tls_cert: certificate.to_pem(),
             tls_ca_certs: authority.certificates().map(Certificate::to_pem).collect(),

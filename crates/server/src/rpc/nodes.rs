@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
-use refit_pki::TokenStore;
+use refit_pki::{NewToken, Token, TokenStore};
 use refit_proto::nodes::v1 as wire;
 use refit_proto::nodes::v1::node_service_server::NodeService;
 use refit_types::{AgentRole, HostId, Instance, Labels};
@@ -43,11 +43,13 @@ impl NodeService for Nodes {
         let ttl = request.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
         let ttl = ttl
             .ok_or_else(|| Status::invalid_argument("ttl: expected how long the token is to be good for"))?;
-        let created = self.tokens.create(&roles, ttl, &by, (self.now)()).await.map_err(token_status)?;
+        let told = |created: &NewToken| {
+            let (subject, roles) = (format!("token/{}", created.name()), request.roles.join(","));
+            let message = format!("created a token to join as {roles}, good until {}", created.expires());
+            Ok(vec![self.events.entry(Event::new("token.created", &by, subject, message))?])
+        };
+        let created = self.tokens.create(&roles, ttl, &by, (self.now)(), told).await.map_err(token_status)?;
         tracing::info!(target: "audit", by, token = created.name(), roles = ?request.roles, expires = %created.expires(), "created a join token");
-        let (subject, roles) = (format!("token/{}", created.name()), request.roles.join(","));
-        let message = format!("created a token to join as {roles}, good until {}", created.expires());
-        self.events.note(Event::new("token.created", &by, subject, message)).await;
         Ok(Response::new(wire::CreateTokenResponse {
             token: created.secret().to_owned(),
             roles: request.roles,
@@ -83,10 +85,12 @@ impl NodeService for Nodes {
     async fn delete_token(&self, request: Request<wire::DeleteTokenRequest>) -> Result<Response<()>, Status> {
         let by = caller(&request)?.name();
         let name = request.into_inner().name;
-        self.tokens.delete(&name).await.map_err(token_status)?;
+        let told = |token: &Token| {
+            let subject = format!("token/{}", token.name());
+            Ok(vec![self.events.entry(Event::new("token.deleted", &by, subject, "deleted a join token"))?])
+        };
+        self.tokens.delete(&name, told).await.map_err(token_status)?;
         tracing::info!(target: "audit", by, token = name, "deleted a join token");
-        let subject = format!("token/{name}");
-        self.events.note(Event::new("token.deleted", by, subject, "deleted a join token")).await;
         Ok(Response::new(()))
     }
 
@@ -122,12 +126,10 @@ impl NodeService for Nodes {
             .host_id
             .parse()
             .map_err(|error| Status::invalid_argument(format!("host_id: {error}")))?;
-        if !self.rollouts.remove(host).await.map_err(store_status)? {
+        if !self.rollouts.remove(host, &by).await.map_err(store_status)? {
             return Err(Status::not_found(format!("there is no host {host}")));
         }
         tracing::info!(target: "audit", by, %host, "removed a host");
-        let message = "removed a host from the fleet";
-        self.events.note(Event::new("node.removed", by, format!("node/{host}"), message)).await;
         Ok(Response::new(()))
     }
 }

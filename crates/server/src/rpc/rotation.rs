@@ -72,12 +72,14 @@ impl Rotations {
         if !force && to != Phase::Rollback && !lagging.is_empty() {
             return Err(Status::failed_precondition(told(&lagging)));
         }
-        self.authorities.advance(&current, to, mode, (self.now)()).await.map_err(rotation_status)?;
-        tracing::info!(target: "audit", by, phase = %to, force, lagging = lagging.len(), "moved the rotation of the authorities");
         let left = lagging.len();
         let without = if force && left > 0 { format!(", without {left} that lag") } else { String::new() };
         let message = format!("moved the rotation of the authorities from {from} to {to}{without}");
-        self.events.note(Event::new("rotation.phase", by, "authorities", message)).await;
+        let event = Event::new("rotation.phase", by, "authorities", message);
+        let entry = self.events.entry(event).map_err(store_status)?;
+        let advanced = self.authorities.advance(&current, to, mode, (self.now)(), &[entry]).await;
+        advanced.map_err(rotation_status)?;
+        tracing::info!(target: "audit", by, phase = %to, force, lagging = left, "moved the rotation of the authorities");
         Ok(())
     }
 

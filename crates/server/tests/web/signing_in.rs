@@ -144,7 +144,7 @@ async fn a_session_ends_with_the_trust_in_the_identity_that_it_was_made_with() {
     let rotate = async |phase: Phase| {
         let stored = Authority::load(&world.backend).await.unwrap().unwrap();
         let next = stored.authority().advance(phase, RotationMode::Manual, Timestamp::now()).unwrap();
-        stored.replace(&world.backend, next).await.unwrap();
+        stored.replace(&world.backend, next, &[]).await.unwrap();
     };
     for phase in [Phase::Init, Phase::UpdateClients, Phase::UpdateServers] {
         rotate(phase).await;

@@ -85,7 +85,7 @@ async fn what_a_newer_server_wrote_survives_a_rollout() {
     assert!(written.values().any(|record| record["state"]["halted"]["newer"].is_object()), "{written:?}");
 
     // What operators do, and another epoch.
-    assert!(bare.rollouts.remove(host(4)).await.unwrap());
+    assert!(bare.rollouts.remove(host(4), "alice").await.unwrap());
     bare.rollouts.set_paused(None, true, "alice").await.unwrap();
     bare.rollouts.set_paused(Some("all"), true, "alice").await.unwrap();
     assert_kept(&bare, &written, &["/instances"]).await;
