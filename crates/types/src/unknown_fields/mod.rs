@@ -15,6 +15,7 @@ use collector::Found;
 
 /// What a record has beyond the fields of its type, and where. Empty in nearly every record, and then as
 /// large as a pointer: a server keeps a million host records in memory.
+/// Values are kept as JSON: numbers are integers of 64 bits or doubles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnknownFields(Option<Box<Level>>);
 
