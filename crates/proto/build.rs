@@ -13,6 +13,8 @@ const SECRET: [&str; 3] = [
 fn main() -> Result<(), Box<dyn Error>> {
     let files = [
         "refit/v1/metadata.proto",
+        "refit/v1/host.proto",
+        "refit/v1/rotation.proto",
         "refit/migrations/v1/migrations.proto",
         "refit/resources/v1/resources.proto",
         "refit/auth/v1/auth.proto",

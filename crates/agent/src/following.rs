@@ -1,6 +1,6 @@
 use refit_pki::{AgentState, Authorities, Identities, PrivateKey, Slot, Step, next_step};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
-use refit_proto::agent::v1::{RenewRequest, RoleRequest, Rotation};
+use refit_proto::agent::v1::{RenewRequest, Rotation};
 use refit_types::AgentRole;
 
 use crate::{ProxyAddress, TalkError, wire};
@@ -13,9 +13,7 @@ const MOST_STEPS: usize = 8;
 pub(crate) fn standing<'a>(states: impl IntoIterator<Item = &'a AgentState>) -> Rotation {
     let mut states = states.into_iter().map(|state| (&state.rotation_id, state.phase));
     match states.next() {
-        Some((id, phase)) if states.all(|other| other == (id, phase)) => {
-            Rotation { id: id.clone(), phase: phase.to_string() }
-        }
+        Some((id, phase)) if states.all(|other| other == (id, phase)) => Rotation::at(id, phase.as_str()),
         _ => Rotation::default(),
     }
 }
@@ -57,7 +55,7 @@ pub(crate) async fn renew(
         .ok_or_else(|| TalkError::Answer(format!("there is no identity of the role {role}")))?;
     let channel = wire::connect(proxy, active).await?;
     let key = PrivateKey::generate()?;
-    let request = RoleRequest { role: role.to_string(), certificate_request: key.signing_request()? };
+    let request = wire::role_request(role, &key)?;
     let renewed =
         AgentServiceClient::new(channel).renew(RenewRequest { role: Some(request) }).await?.into_inner();
     let authorities = wire::authorities(renewed.authorities.unwrap_or_default())?;
@@ -77,7 +75,7 @@ mod tests {
     fn a_host_stands_where_all_of_its_roles_do() {
         let at = |id: &str, phase, presents| AgentState { rotation_id: id.into(), phase, presents };
         let node = at("r1", Phase::UpdateClients, Slot::Replacement);
-        let there = Rotation { id: "r1".into(), phase: "update_clients".into() };
+        let there = Rotation::at("r1", "update_clients");
         assert_eq!(standing([&node]), there);
         assert_eq!(standing([&node, &at("r1", Phase::UpdateClients, Slot::Current)]), there);
         let behind = [
@@ -89,7 +87,7 @@ mod tests {
             assert_eq!(standing([&node, kube]), Rotation::default(), "{kube:?}");
             assert_eq!(standing([kube, &node]), Rotation::default(), "{kube:?}");
         }
-        let never = Rotation { id: String::new(), phase: "standby".into() };
+        let never = Rotation::at("", "standby");
         assert_eq!(standing([&AgentState::default(), &AgentState::default()]), never);
     }
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use refit_pki::{Identities, Identity, PrivateKey, Slot, pinned_client_config};
+use refit_proto::agent::v1::JoinRequest;
 use refit_proto::agent::v1::join_service_client::JoinServiceClient;
-use refit_proto::agent::v1::{JoinRequest, RoleRequest};
 use refit_types::{AgentRole, HostId};
 use tonic::transport::Channel;
 
@@ -38,7 +38,7 @@ pub(crate) async fn join(
     let mut requests = Vec::new();
     for role in roles {
         let key = PrivateKey::generate()?;
-        requests.push(RoleRequest { role: role.to_string(), certificate_request: key.signing_request()? });
+        requests.push(wire::role_request(*role, &key)?);
         keys.push((*role, key));
     }
     let token = config.token.as_ref().map(|token| token.reveal().to_owned()).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) async fn join(
     let joined = JoinServiceClient::new(channel).join(request).await?.into_inner();
     let authorities = wire::authorities(joined.authorities.unwrap_or_default())?;
     for (role, key) in keys {
-        let signed = joined.identities.iter().find(|signed| signed.role == role.as_str());
+        let signed = joined.identities.iter().find(|signed| signed.role_text() == role.as_str());
         let signed =
             signed.ok_or_else(|| TalkError::Answer(format!("no identity came for the role {role}")))?;
         let identity = wire::identity(Slot::Current, key, signed.clone(), &authorities)?;

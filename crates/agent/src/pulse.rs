@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use refit_pki::Identity;
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{GetAuthoritiesRequest, HeartbeatReply, HeartbeatRequest, Rotation};
+use refit_proto::{code_of, codes_of};
 use refit_types::{AgentRole, Edition, Labels, UpgraderKind, Version};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,14 +41,18 @@ impl SelfPortrait {
             |labels: &Labels| labels.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let updater = self.updater.borrow_and_update().clone();
         let upgrader = if updater.is_some() { UpgraderKind::Binary } else { UpgraderKind::None };
+        let roles: Vec<String> = self.roles.iter().map(ToString::to_string).collect();
         HeartbeatRequest {
             hostname: self.hostname.clone(),
             version: self.version.to_string(),
             edition: self.edition.to_string(),
-            roles: self.roles.iter().map(ToString::to_string).collect(),
+            edition_code: code_of::<refit_proto::v1::Edition>(self.edition.as_str()),
+            role_codes: codes_of::<refit_proto::v1::AgentRole>(&roles),
+            roles,
             node_labels: pairs(&self.node_labels.borrow_and_update()),
             instance_labels: pairs(&self.instance_labels.borrow_and_update()),
             upgrader: upgrader.to_string(),
+            upgrader_code: code_of::<refit_proto::v1::Upgrader>(upgrader.as_str()),
             updater_status: updater.map(|report| report.text).unwrap_or_default(),
             session: self.session.clone(),
             started_at: Some(prost_types::Timestamp {

@@ -304,7 +304,7 @@ impl Agent {
                 warned = true;
                 tracing::warn!(host = %self.host, "another agent reports with this host's UUID; give one of them a new data directory");
             }
-            if reply.rotation.as_ref().is_some_and(|rotation| *rotation != self.portrait.rotation) {
+            if reply.rotation.as_ref().is_some_and(|rotation| !rotation.is_same(&self.portrait.rotation)) {
                 return Ok(self.follow_rotation(&pulse).await);
             }
             if Timestamp::now() >= renew_at {

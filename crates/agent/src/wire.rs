@@ -2,7 +2,8 @@ use refit_pki::{
     Authorities, Certificate, HostCertificates, Identity, PrivateKey, SERVER_NAME, Slot, client_config,
 };
 use refit_proto::agent::v1 as wire;
-use refit_proto::{DialError, dial};
+use refit_proto::{DialError, code_of, dial};
+use refit_types::AgentRole;
 use rustls::pki_types::ServerName;
 use tonic::transport::Channel;
 
@@ -26,8 +27,17 @@ pub(crate) fn authorities(from: wire::Authorities) -> Result<Authorities, TalkEr
     Ok(Authorities {
         tls: certificates.collect::<Result<_, _>>()?,
         ssh: from.ssh_ca_certs,
+        phase: rotation.phase_text().parse().map_err(|error| TalkError::Answer(format!("phase: {error}")))?,
         rotation_id: rotation.id,
-        phase: rotation.phase.parse().map_err(|error| TalkError::Answer(format!("phase: {error}")))?,
+    })
+}
+
+/// Asks for an identity of that role over that key.
+pub(crate) fn role_request(role: AgentRole, key: &PrivateKey) -> Result<wire::RoleRequest, TalkError> {
+    Ok(wire::RoleRequest {
+        role: role.to_string(),
+        role_code: code_of::<refit_proto::v1::AgentRole>(role.as_str()),
+        certificate_request: key.signing_request()?,
     })
 }
 
@@ -52,4 +62,30 @@ pub(crate) fn identity(
 /// Whether a refusal to connect is about who the other side is, and not about whether it is there.
 pub(crate) fn is_distrust(error: &DialError) -> bool {
     matches!(error, DialError::Untrusted { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_pki::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_phase_is_read_from_either_field_and_never_guessed() {
+        let told = |phase: &str, phase_code: i32| {
+            let rotation = wire::Rotation { id: "r1".into(), phase: phase.into(), phase_code };
+            authorities(wire::Authorities { rotation: Some(rotation), ..Default::default() })
+        };
+        let rollback = refit_proto::v1::RotationPhase::Rollback.into();
+        for (phase, code) in [("rollback", rollback), ("rollback", 0), ("", rollback), ("rollback", 99)] {
+            let read = told(phase, code).unwrap();
+            assert_eq!((read.phase, read.rotation_id.as_str()), (Phase::Rollback, "r1"), "{phase:?} {code}");
+        }
+        // Following would be a guess: the agent stays as it is.
+        for (phase, code) in [("revoke", 99), ("revoke", 0), ("", 99), ("", 0)] {
+            let refused = told(phase, code).unwrap_err().to_string();
+            assert!(refused.contains("phase: "), "{refused}");
+        }
+        assert!(told("", 99).unwrap_err().to_string().contains("99"), "what came is named");
+    }
 }

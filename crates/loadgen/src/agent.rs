@@ -8,6 +8,7 @@ use refit_proto::agent::v1::join_service_client::JoinServiceClient;
 use refit_proto::agent::v1::{
     GetAuthoritiesRequest, HeartbeatReply, HeartbeatRequest, JoinRequest, RoleRequest, Rotation,
 };
+use refit_proto::v1::{AgentRole, Edition, Upgrader};
 use refit_proto::{DialError, dial};
 use refit_types::{HostId, UpdaterStatus};
 use rustls::pki_types::ServerName;
@@ -63,7 +64,11 @@ impl Joined {
     /// The same with a key that was made before.
     pub async fn with_key(channel: Channel, token: &str, key: PrivateKey) -> Result<Self, AgentError> {
         let host = HostId::new(Uuid::new_v4());
-        let role = RoleRequest { role: "node".into(), certificate_request: key.signing_request()? };
+        let role = RoleRequest {
+            role: "node".into(),
+            role_code: AgentRole::Node.into(),
+            certificate_request: key.signing_request()?,
+        };
         let request = JoinRequest {
             token: token.into(),
             host_id: host.to_string(),
@@ -116,10 +121,13 @@ impl SimulatedAgent {
             hostname: format!("load-{}", &joined.host.to_string()[..8]),
             version: version.into(),
             edition: "oss".into(),
+            edition_code: Edition::Oss.into(),
             roles: vec!["node".into()],
+            role_codes: vec![AgentRole::Node.into()],
             node_labels: HashMap::new(),
             instance_labels: labels,
             upgrader: "binary".into(),
+            upgrader_code: Upgrader::Binary.into(),
             updater_status: String::new(),
             session: Uuid::new_v4().to_string(),
             started_at: Some(prost_types::Timestamp { seconds: now.as_second(), nanos: 0 }),

@@ -1,9 +1,12 @@
 //! The wire between the processes: what the `.proto` files say, as Rust types, clients and servers.
 
 mod dial;
+mod readers;
 mod redacted;
+mod text_enum;
 
 pub use dial::{DialError, dial};
+pub use text_enum::{TextEnum, code_of, codes_of, known_text, text_of, texts_of};
 
 /// Shared by all services.
 #[allow(missing_docs, clippy::all)]

@@ -46,7 +46,7 @@ impl Current {
 
     pub(crate) fn rotation_on_the_wire(&self) -> wire::Rotation {
         let mark = self.mark();
-        wire::Rotation { id: mark.id.into(), phase: mark.phase.into() }
+        wire::Rotation::at(mark.id, mark.phase)
     }
 
     pub(crate) fn on_the_wire(&self) -> wire::Authorities {

@@ -113,7 +113,8 @@ fn joining(id: HostId, roles: &[(&str, &PrivateKey)]) -> JoinRequest {
 }
 
 fn role_request(role: &str, key: &PrivateKey) -> RoleRequest {
-    RoleRequest { role: role.into(), certificate_request: key.signing_request().unwrap() }
+    let certificate_request = key.signing_request().unwrap();
+    RoleRequest { role: role.into(), certificate_request, ..Default::default() }
 }
 
 async fn join(channel: &Channel, request: JoinRequest) -> Result<JoinResponse, Status> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use jiff::{Span, SpanRelativeTo};
+use refit_convert::moment as timestamp;
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -141,12 +142,6 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             Command::Completions { shell } => output::completions(shell, Program::command()),
         }
     })
-}
-
-/// A moment of the wire.
-fn timestamp(at: Option<prost_types::Timestamp>) -> Option<jiff::Timestamp> {
-    let at = at?;
-    jiff::Timestamp::new(at.seconds, at.nanos).ok()
 }
 
 /// `8h`, `90m`, `7d`: a day is 24 hours.

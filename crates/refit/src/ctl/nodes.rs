@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_proto::cluster::v1::{GetStatusRequest, Server};
+use refit_proto::codes_of;
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::nodes::v1::{self as wire, CreateTokenRequest, DeleteNodeRequest, ListNodesRequest};
 use refit_types::{AgentRole, HostId, Labels, UpdaterStatus};
@@ -104,22 +105,25 @@ impl Add {
             .await?
             .into_inner()
             .servers;
+        let roles: Vec<String> = self.roles.iter().map(ToString::to_string).collect();
         let request = CreateTokenRequest {
-            roles: self.roles.iter().map(ToString::to_string).collect(),
+            role_codes: codes_of::<refit_proto::v1::AgentRole>(&roles),
+            roles,
             ttl: self.ttl.try_into().ok(),
         };
         let made = NodeServiceClient::new(channel).create_token(request).await?.into_inner();
         let proxy = servers.iter().find(|server| server.answering).map(reachable);
         let proxy = proxy.map_or_else(|| global.target.address(), Ok)?;
+        let roles = made.role_texts();
         let command = format!(
             "refit agent start --proxy {proxy} --token {} --ca-pin {} --roles {}",
             made.token,
             made.ca_pin,
-            made.roles.join(",")
+            roles.join(",")
         );
         let answer = Token {
             token: made.token,
-            roles: made.roles,
+            roles,
             expires: super::timestamp(made.expires),
             ca_pin: made.ca_pin,
             command,
@@ -209,18 +213,18 @@ fn updater_in_words(node: &Node) -> String {
 impl From<wire::Node> for Node {
     fn from(node: wire::Node) -> Self {
         Self {
+            roles: node.role_texts(),
+            edition: node.edition_text(),
+            upgrader: node.upgrader_text(),
+            rotation_phase: node.rotation_phase_text(),
             host_id: node.host_id,
             hostname: node.hostname,
-            roles: node.roles,
             version: node.version,
-            edition: node.edition,
             instance_labels: node.instance_labels.into_iter().collect(),
             node_labels: node.node_labels.into_iter().collect(),
-            upgrader: node.upgrader,
             updater: serde_json::from_str(&node.updater_status).unwrap_or_default(),
             connected: node.connected,
             duplicate: node.duplicate,
-            rotation_phase: node.rotation_phase,
             first_seen: super::timestamp(node.first_seen),
             last_seen: super::timestamp(node.last_seen),
         }

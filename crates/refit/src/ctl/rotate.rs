@@ -1,8 +1,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_proto::code_of;
 use refit_proto::rotation::v1::rotation_service_client::RotationServiceClient;
 use refit_proto::rotation::v1::{self as wire, GetRotationRequest, SetPhaseRequest, StartAutomaticRequest};
+use refit_proto::v1::RotationPhase;
 use serde::Serialize;
 
 use super::{Global, duration};
@@ -70,7 +72,10 @@ impl Rotate {
         let mut client = RotationServiceClient::new(global.target.connect().await?);
         let answer = match (self.command, self.phase, self.grace_period) {
             (Some(Command::Status), _, _) => client.get_rotation(GetRotationRequest {}).await?,
-            (None, Some(phase), _) => client.set_phase(SetPhaseRequest { phase, force: self.force }).await?,
+            (None, Some(phase), _) => {
+                let phase_code = code_of::<RotationPhase>(&phase);
+                client.set_phase(SetPhaseRequest { phase, phase_code, force: self.force }).await?
+            }
             (None, None, grace) => {
                 let grace_period = grace.and_then(|grace| grace.try_into().ok());
                 client.start_automatic(StartAutomaticRequest { grace_period }).await?
@@ -106,16 +111,17 @@ fn text(rotation: &Rotation, now: Timestamp) -> String {
 
 impl From<wire::Rotation> for Rotation {
     fn from(rotation: wire::Rotation) -> Self {
+        let (phase, mode) = (rotation.phase_text(), rotation.mode_text());
         let lagging = rotation.lagging.into_iter().map(|who| Lagging {
-            kind: who.kind,
+            kind: who.kind_text(),
             id: who.id,
             name: who.name,
             reason: who.reason,
         });
         Self {
+            phase,
+            mode,
             id: rotation.id,
-            phase: rotation.phase,
-            mode: rotation.mode,
             started_at: super::timestamp(rotation.started_at),
             phase_since: super::timestamp(rotation.phase_since),
             next_phase_at: super::timestamp(rotation.next_phase_at),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use refit_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_proto::cluster::v1::{self as wire, GetStatusRequest};
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
-use refit_proto::rollouts::v1::{self as rollouts, GetRolloutRequest};
+use refit_proto::rollouts::v1::{self as rollouts, GetRolloutRequest, GroupState};
 use serde::Serialize;
 use tonic::Code;
 
@@ -147,15 +147,16 @@ impl Rollout {
 
 impl From<rollouts::Rollout> for Rollout {
     fn from(rollout: rollouts::Rollout) -> Self {
-        let in_state = |state: &'static str| rollout.groups.iter().filter(move |group| group.state == state);
-        let schedule = Some(rollout.schedule.clone()).filter(|schedule| !schedule.is_empty());
+        let in_state =
+            |state: GroupState| rollout.groups.iter().filter(move |group| group.known_state() == state);
+        let schedule = Some(rollout.schedule_text()).filter(|schedule| !schedule.is_empty());
         Self {
             enabled: rollout.enabled,
             paused: rollout.paused_at.is_some(),
             version: schedule.is_some().then(|| rollout.version.clone()),
             groups: rollout.groups.len(),
-            succeeded: in_state("succeeded").count(),
-            halted: in_state("halted").map(|group| group.name.clone()).collect(),
+            succeeded: in_state(GroupState::Succeeded).count(),
+            halted: in_state(GroupState::Halted).map(|group| group.name.clone()).collect(),
             schedule,
         }
     }
@@ -163,6 +164,7 @@ impl From<rollouts::Rollout> for Rollout {
 
 impl From<wire::Status> for Status {
     fn from(status: wire::Status) -> Self {
+        let rotation_phase = status.rotation_phase_text();
         let servers = status.servers.into_iter().map(|server| Server {
             id: server.id,
             hostname: server.hostname,
@@ -177,7 +179,7 @@ impl From<wire::Status> for Status {
         Self {
             rollout: None,
             hosts: Hosts { total: hosts.total, connected: hosts.connected },
-            rotation_phase: status.rotation_phase,
+            rotation_phase,
             cluster: status.cluster,
             ca_pin: status.ca_pin,
             ca_expires: super::timestamp(status.ca_expires),

@@ -37,8 +37,8 @@ impl Command {
                 let page =
                     client.list_tokens(ListTokensRequest { page_size: 0, page_token }).await?.into_inner();
                 all.extend(page.tokens.into_iter().map(|token| Token {
+                    roles: token.role_texts(),
                     name: token.name,
-                    roles: token.roles,
                     expires: super::timestamp(token.expires),
                 }));
                 page_token = page.next_page_token;

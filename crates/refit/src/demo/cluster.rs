@@ -1,8 +1,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use refit_convert::{moment, waiting_in_words};
 use refit_proto::auth::v1::CreateWebLoginRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
+use refit_proto::codes_of;
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::nodes::v1::{CreateTokenRequest, CreateTokenResponse, ListNodesRequest};
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
@@ -51,7 +54,12 @@ impl Cluster {
 
     /// A token by which all hosts join.
     pub(super) async fn token(&self) -> Result<CreateTokenResponse, Failure> {
-        let request = CreateTokenRequest { roles: vec!["node".into()], ttl: TOKEN_LASTS.try_into().ok() };
+        let roles = vec!["node".to_owned()];
+        let request = CreateTokenRequest {
+            role_codes: codes_of::<refit_proto::v1::AgentRole>(&roles),
+            roles,
+            ttl: TOKEN_LASTS.try_into().ok(),
+        };
         Ok(NodeServiceClient::new(self.channel.clone()).create_token(request).await?.into_inner())
     }
 
@@ -106,7 +114,7 @@ impl Cluster {
                 group: host.group,
                 version: node.and_then(|node| node.version.parse().ok()),
                 is_connected: node.is_some_and(|node| node.connected),
-                outcome: member.map(|member| member.outcome.clone()).unwrap_or_default(),
+                outcome: member.map(|member| member.outcome_text()).unwrap_or_default(),
                 failure: updater.and_then(|updater| updater.last_failure),
                 active: host.active(),
                 is_switching: host.is_switching(),
@@ -114,15 +122,16 @@ impl Cluster {
             }
         };
         let hosts: Vec<Seen> = hosts.iter().map(seen).collect();
+        let now = moment(rollout.now).unwrap_or_else(Timestamp::now);
         let groups = rollout.groups.into_iter().map(|group| Group {
             hosts: hosts.iter().filter(|host| host.group == group.name).count() as u32,
+            state: group.state_text(),
+            waiting: waiting_in_words(&group, now),
             name: group.name,
-            state: group.state,
             upgraded: group.upgraded,
             in_flight: group.in_flight,
             failed: group.failed + group.timed_out,
             limit: group.limit,
-            waiting: group.waiting,
         });
         let groups = groups.collect();
         Ok(Picture { version: rollout.version, groups, hosts }.remembering(before))

@@ -1,3 +1,5 @@
+use refit_convert::blocked_by;
+use refit_proto::code_of;
 use refit_proto::rollouts::v1 as wire;
 use refit_rollout::{Ended, Engine, HostFacts};
 use refit_types::{GroupRecord, HostId, Instance, Schedule};
@@ -70,10 +72,12 @@ impl Rollouts {
         let is_immediate = chosen.is_some_and(|chosen| chosen.agent_version_schedule == Schedule::Immediate);
         let window = window.filter(|_| !is_immediate);
         let (hosts, on_version) = engine.map_or((0, 0), Engine::ungrouped);
+        let schedule = chosen.map(|chosen| chosen.agent_version_schedule.as_str()).unwrap_or_default();
         wire::Rollout {
             enabled: settings.agent_auto_update.enabled,
             version: version.unwrap_or_else(|| self.own_version.to_string()),
-            schedule: chosen.map(|chosen| chosen.agent_version_schedule.to_string()).unwrap_or_default(),
+            schedule: schedule.into(),
+            schedule_code: code_of::<wire::Schedule>(schedule),
             epoch: plan.map_or(0, |plan| plan.epoch),
             began_at: plan.map(|plan| timestamp(plan.began_at)),
             paused_at: plan.and_then(|plan| plan.paused).map(timestamp),
@@ -135,6 +139,7 @@ impl Rollouts {
                     .map(|report| report.version.to_string())
                     .unwrap_or_default(),
                 outcome: standing.as_str().into(),
+                outcome_code: code_of::<wire::HostOutcome>(standing.as_str()),
                 reason,
                 started_at: facts.started.map(timestamp),
                 attempt: facts.attempt,
@@ -150,9 +155,11 @@ fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
         let record = engine.group_record(position)?;
         let progress = engine.progress(position);
         let window = engine.window(position, now);
+        let waiting = engine.waiting(position, now);
         Some(wire::Group {
             name: group.name.to_string(),
             state: record.state.as_str().into(),
+            state_code: code_of::<wire::GroupState>(record.state.as_str()),
             since: Some(timestamp(record.since)),
             requires: group.requires.iter().map(ToString::to_string).collect(),
             members: record.members.saturating_sub(record.removed),
@@ -167,7 +174,8 @@ fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
             opens_at: window.map(|window| timestamp(window.start)),
             closes_at: window.map(|window| timestamp(window.end)),
             timezone: group.window.timezone.to_string(),
-            waiting: engine.waiting(position, now).map(|why| why.in_words(now)).unwrap_or_default(),
+            waiting: waiting.as_ref().map(|why| why.in_words(now)).unwrap_or_default(),
+            blocked_by: waiting.as_ref().map(blocked_by),
             paused_at: record.paused.map(timestamp),
             by_hand: record.window.is_some() && record.window == record.run,
             removed: record.removed,

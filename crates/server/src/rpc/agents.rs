@@ -11,6 +11,7 @@ use refit_pki::{HOST_TTL, Principal, SigningRequest, TokenStore};
 use refit_proto::agent::v1 as wire;
 use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;
+use refit_proto::code_of;
 use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, StoredWord, UpdaterStatus};
 use tokio::sync::{Notify, watch};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -76,8 +77,8 @@ impl Agents {
         let host = HostId::from_str(&request.host_id)
             .map_err(|error| Status::invalid_argument(format!("host_id: {error}")))?;
         let hostname = hostname(&request.hostname)?;
-        let words: Vec<String> = request.roles.iter().map(|role| role.role.clone()).collect();
-        let roles = nodes::parse_roles(&words)?;
+        let texts: Vec<String> = request.roles.iter().map(wire::RoleRequest::role_text).collect();
+        let roles = nodes::parse_roles(&texts)?;
         let keys = request.roles.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
         self.tokens.check(&request.token, &roles, (self.now)()).await.map_err(token_status)?;
         let proven = matches!(caller.principal(), Some(Principal::Host { id, .. }) if *id == host);
@@ -116,6 +117,7 @@ impl Agents {
         let signed = signed.map_err(|error| Status::internal(error.to_string()))?;
         Ok(wire::SignedIdentity {
             role: role.to_string(),
+            role_code: code_of::<refit_proto::v1::AgentRole>(role.as_str()),
             tls_cert: signed.tls.to_pem(),
             ssh_cert: signed.ssh,
             expires: Some(timestamp(signed.tls.not_after())),
@@ -131,7 +133,7 @@ impl AgentService for Agents {
     ) -> Result<Response<wire::RenewResponse>, Status> {
         let (host, role) = caller(&request)?.host()?;
         let asked = request.into_inner().role.unwrap_or_default();
-        let wanted = AgentRole::from_str(&asked.role)
+        let wanted = AgentRole::from_str(&asked.role_text())
             .map_err(|error| Status::invalid_argument(format!("role: {error}")))?;
         if wanted != role {
             return Err(Status::permission_denied(format!(
@@ -346,6 +348,7 @@ fn heartbeat(
     let invalid =
         |field: &str, error: &dyn std::fmt::Display| Status::invalid_argument(format!("{field}: {error}"));
     let started_at = request.started_at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
+    let (edition, upgrader) = (request.edition_text(), request.upgrader_text());
     let rotation = request.rotation.unwrap_or_default();
     if request.updater_status.len() > UpdaterStatus::MAX_BYTES || rotation.id.len() > 64 {
         return Err(Status::invalid_argument("updater_status or rotation: longer than is allowed"));
@@ -358,20 +361,18 @@ fn heartbeat(
         hostname: hostname(&request.hostname)?.into(),
         report: Report {
             version: request.version.parse().map_err(|error| invalid("version", &error))?,
-            edition: StoredWord::Known(request.edition.parse().map_err(|error| invalid("edition", &error))?),
+            edition: StoredWord::Known(edition.parse().map_err(|error| invalid("edition", &error))?),
             node_labels: labels("node_labels", request.node_labels)?,
             instance_labels: labels("instance_labels", request.instance_labels)?,
-            upgrader: StoredWord::Known(
-                request.upgrader.parse().map_err(|error| invalid("upgrader", &error))?,
-            ),
+            upgrader: StoredWord::Known(upgrader.parse().map_err(|error| invalid("upgrader", &error))?),
             updater,
             session: Session {
                 id: request.session.parse().map_err(|error| invalid("session", &error))?,
                 started_at: started_at.ok_or_else(|| invalid("started_at", &"is missing"))?,
             },
             rotation: RotationMark {
+                phase: rotation.phase_text().chars().take(32).collect::<String>().into(),
                 id: rotation.id.into(),
-                phase: rotation.phase.chars().take(32).collect::<String>().into(),
             },
             hint_acknowledged: request.hint_acknowledged,
         },

@@ -6,6 +6,8 @@ use refit_migrations::{Registry, ResourceStore, list_history};
 use refit_pki::Principal;
 use refit_proto::cluster::v1 as wire;
 use refit_proto::cluster::v1::cluster_service_server::ClusterService;
+use refit_proto::code_of;
+use refit_proto::v1::RotationPhase;
 use refit_types::{Channel, Instance, Kind};
 use tonic::{Request, Response, Status};
 
@@ -64,6 +66,7 @@ impl ClusterService for Cluster {
             }],
             caller: Some(caller),
             hosts: Some(hosts),
+            rotation_phase_code: code_of::<RotationPhase>(&current.mark().phase),
             rotation_phase: current.mark().phase.into(),
         }))
     }

@@ -21,8 +21,8 @@ pub(crate) use resources::Resources;
 pub(crate) use rollouts::RolloutRpc;
 pub(crate) use rotation::Rotations;
 
-use jiff::Timestamp;
 use refit_backend::Error as StoreError;
+pub(crate) use refit_convert::timestamp;
 use refit_migrations::ServiceError;
 use refit_pki::{Error as PkiError, RotationError, TokenError};
 use tonic::Status;
@@ -71,14 +71,5 @@ fn rotation_status(error: RotationError) -> Status {
         ),
         RotationError::Impossible { .. } => Status::failed_precondition(message),
         _ => Status::internal(message),
-    }
-}
-
-pub(crate) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
-    // A moment before 1970 has a negative fraction here and a positive one on the wire.
-    match nanos {
-        0.. => prost_types::Timestamp { seconds, nanos },
-        _ => prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 },
     }
 }

@@ -8,6 +8,7 @@ use refit_backend::SharedBackend;
 use refit_pki::{NewToken, Token, TokenStore};
 use refit_proto::nodes::v1 as wire;
 use refit_proto::nodes::v1::node_service_server::NodeService;
+use refit_proto::{code_of, codes_of, v1 as wire_types};
 use refit_types::{AgentRole, HostId, Instance, Labels};
 use tonic::{Request, Response, Status};
 
@@ -39,20 +40,22 @@ impl NodeService for Nodes {
     ) -> Result<Response<wire::CreateTokenResponse>, Status> {
         let by = caller(&request)?.name();
         let request = request.into_inner();
-        let roles = parse_roles(&request.roles)?;
+        let texts = request.role_texts();
+        let roles = parse_roles(&texts)?;
         let ttl = request.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
         let ttl = ttl
             .ok_or_else(|| Status::invalid_argument("ttl: expected how long the token is to be good for"))?;
         let told = |created: &NewToken| {
-            let (subject, roles) = (format!("token/{}", created.name()), request.roles.join(","));
+            let (subject, roles) = (format!("token/{}", created.name()), texts.join(","));
             let message = format!("created a token to join as {roles}, good until {}", created.expires());
             Ok(vec![self.events.entry(Event::new("token.created", &by, subject, message))?])
         };
         let created = self.tokens.create(&roles, ttl, &by, (self.now)(), told).await.map_err(token_status)?;
-        tracing::info!(target: "audit", by, token = created.name(), roles = ?request.roles, expires = %created.expires(), "created a join token");
+        tracing::info!(target: "audit", by, token = created.name(), roles = ?texts, expires = %created.expires(), "created a join token");
         Ok(Response::new(wire::CreateTokenResponse {
             token: created.secret().to_owned(),
-            roles: request.roles,
+            role_codes: codes_of::<wire_types::AgentRole>(&texts),
+            roles: texts,
             expires: Some(timestamp(created.expires())),
             ca_pin: self.authorities.current().authority().pin().to_string(),
         }))
@@ -71,10 +74,14 @@ impl NodeService for Nodes {
         let more = all.len() > size;
         all.truncate(size);
         let next = all.last().filter(|_| more).map(|token| paging::token_after(token.name()));
-        let tokens = all.iter().map(|token| wire::Token {
-            name: token.name().to_owned(),
-            roles: token.roles().iter().map(ToString::to_string).collect(),
-            expires: token.expires().map(timestamp),
+        let tokens = all.iter().map(|token| {
+            let roles: Vec<String> = token.roles().iter().map(ToString::to_string).collect();
+            wire::Token {
+                name: token.name().to_owned(),
+                role_codes: codes_of::<wire_types::AgentRole>(&roles),
+                roles,
+                expires: token.expires().map(timestamp),
+            }
         });
         Ok(Response::new(wire::ListTokensResponse {
             tokens: tokens.collect(),
@@ -143,21 +150,29 @@ impl Nodes {
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
         };
         let updater = report.and_then(|report| report.updater.as_deref());
+        let roles: Vec<String> = instance.roles.iter().map(ToString::to_string).collect();
+        let edition = text(report.map(|report| report.edition.to_string()));
+        let upgrader = text(report.map(|report| report.upgrader.to_string()));
+        let rotation_phase = text(report.map(|report| report.rotation.phase.to_string()));
         wire::Node {
             host_id: instance.host_id.to_string(),
             hostname: instance.hostname.to_string(),
-            roles: instance.roles.iter().map(ToString::to_string).collect(),
+            role_codes: codes_of::<wire_types::AgentRole>(&roles),
+            roles,
             version: text(report.map(|report| report.version.to_string())),
-            edition: text(report.map(|report| report.edition.to_string())),
+            edition_code: code_of::<wire_types::Edition>(&edition),
+            edition,
             node_labels: labels(report.map(|report| &report.node_labels)),
             instance_labels: labels(report.map(|report| &report.instance_labels)),
-            upgrader: text(report.map(|report| report.upgrader.to_string())),
+            upgrader_code: code_of::<wire_types::Upgrader>(&upgrader),
+            upgrader,
             updater_status: text(updater.and_then(|status| serde_json::to_string(status).ok())),
             first_seen: Some(timestamp(instance.first_seen)),
             last_seen: Some(timestamp(self.fleet.last_seen(instance))),
             connected: instance.server.as_deref().is_some_and(|server| live.contains(server)),
             duplicate: instance.duplicate_at.is_some(),
-            rotation_phase: text(report.map(|report| report.rotation.phase.to_string())),
+            rotation_phase_code: code_of::<wire_types::RotationPhase>(&rotation_phase),
+            rotation_phase,
         }
     }
 }

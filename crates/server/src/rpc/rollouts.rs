@@ -35,7 +35,8 @@ impl RolloutService for RolloutRpc {
         let after = paging::name_in(&request.page_token)?;
         let after = after.map(|name| HostId::from_str(&name)).transpose();
         let after = after.map_err(|error| Status::invalid_argument(format!("page_token: {error}")))?;
-        let wanted = Some(request.outcome.as_str()).filter(|word| !word.is_empty());
+        let outcome = request.outcome_text();
+        let wanted = Some(outcome.as_str()).filter(|text| !text.is_empty());
         let wanted = wanted.map(Standing::parse).transpose();
         let wanted = wanted.map_err(|error| Status::invalid_argument(format!("outcome: {error}")))?;
         let found = self.rollouts.group_hosts(&request.group, wanted, after, size);
@@ -79,5 +80,20 @@ fn operator_status(error: OperatorError) -> Status {
         OperatorError::NoGroup { .. } => Status::not_found(error.to_string()),
         OperatorError::Store(error) => store_status(error),
         other => Status::failed_precondition(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_proto::{TextEnum, code_of};
+
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_number_on_the_wire() {
+        for (_, text) in Standing::ALL {
+            assert_ne!(code_of::<wire::HostOutcome>(text), 0, "{text}");
+        }
+        assert_eq!(Standing::ALL.len(), wire::HostOutcome::TEXTS.len());
     }
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
 use refit_pki::{CaPin, Phase, RotationError, RotationMode};
+use refit_proto::code_of;
 use refit_proto::rotation::v1 as wire;
 use refit_proto::rotation::v1::rotation_service_server::RotationService;
+use refit_proto::v1::RotationPhase;
 use tonic::{Request, Response, Status};
 
 use super::{rotation_status, store_status, timestamp};
@@ -40,8 +42,10 @@ impl RotationService for Rotations {
     ) -> Result<Response<wire::Rotation>, Status> {
         let by = caller(&request)?.name();
         let request = request.into_inner();
-        let phase: Phase =
-            request.phase.parse().map_err(|error| Status::invalid_argument(format!("phase: {error}")))?;
+        let phase: Phase = request
+            .phase_text()
+            .parse()
+            .map_err(|error| Status::invalid_argument(format!("phase: {error}")))?;
         self.advance(&by, phase, RotationMode::Manual, request.force).await?;
         self.answer().await
     }
@@ -111,8 +115,10 @@ fn on_the_wire(current: &Current, lagging: Vec<Laggard>) -> wire::Rotation {
     };
     wire::Rotation {
         id: current.mark().id.into(),
+        phase_code: code_of::<RotationPhase>(&current.mark().phase),
         phase: current.mark().phase.into(),
         mode: mode.into(),
+        mode_code: code_of::<wire::RotationMode>(mode),
         started_at: rotation.map(|rotation| timestamp(rotation.started_at)),
         phase_since: rotation.map(|rotation| timestamp(rotation.phase_since)),
         next_phase_at: rotation.and_then(|rotation| rotation.next_phase_at()).map(timestamp),
@@ -121,6 +127,7 @@ fn on_the_wire(current: &Current, lagging: Vec<Laggard>) -> wire::Rotation {
             .into_iter()
             .map(|who| wire::Lagging {
                 kind: who.kind.into(),
+                kind_code: code_of::<wire::LaggingKind>(who.kind),
                 id: who.id,
                 name: who.name,
                 reason: who.reason,

@@ -1,7 +1,9 @@
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
+use refit_convert::moment;
 use refit_proto::rollouts::v1 as wire;
+use refit_proto::rollouts::v1::GroupState;
 use refit_proto::rollouts::v1::rollout_service_server::RolloutService;
 use refit_types::{GroupName, Version};
 use tonic::Request;
@@ -10,7 +12,7 @@ use super::Web;
 use super::answer::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::{PAUSE, RESUME, RUN};
 use super::visit::Visit;
-use super::words::{counted, moment};
+use super::words::counted;
 use crate::access::Caller;
 
 /// What an operator can do about a rollout, each as the method of the API that does it.
@@ -219,13 +221,16 @@ fn run_in_words(group: &wire::Group, rollout: &wire::Rollout) -> Vec<String> {
             group.failed, group.timed_out
         ));
     }
-    if group.state == "halted" {
+    if group.known_state() == GroupState::Halted {
         told.push("The group has halted, and goes on.".into());
     }
     let waits: Vec<&str> = group
         .requires
         .iter()
-        .filter(|name| rollout.groups.iter().any(|other| other.name == **name && other.state != "succeeded"))
+        .filter(|name| {
+            let is_open = |other: &wire::Group| other.known_state() != GroupState::Succeeded;
+            rollout.groups.iter().any(|other| other.name == **name && is_open(other))
+        })
         .map(String::as_str)
         .collect();
     if !waits.is_empty() {

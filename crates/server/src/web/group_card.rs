@@ -1,8 +1,10 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
+use refit_convert::{moment, waiting_in_words};
 use refit_proto::rollouts::v1 as wire;
+use refit_proto::rollouts::v1::GroupState;
 
-use super::words::{Prose, in_words, moment};
+use super::words::{Prose, in_words};
 
 /// How wide a bar is, in its own measure.
 const WHOLE: u64 = 1000;
@@ -57,19 +59,21 @@ impl GroupCard {
         let limit_at = (reach * WHOLE).checked_div(u64::from(group.members));
         Self {
             name: group.name.clone(),
-            state: group.state.clone(),
+            state: group.state_text(),
             stands: stands(group, now),
             requires: group.requires.clone(),
             counts: counts(group),
             segments: segments(&shares, group.members),
             limit: group.limit,
-            limit_at: limit_at.filter(|_| group.state == "active" || group.in_flight > 0),
+            limit_at: limit_at.filter(|_| group.known_state() == GroupState::Active || group.in_flight > 0),
             upgraded: group.upgraded,
             members: group.members,
             window: window(group, now),
-            waiting: group.waiting.clone(),
+            waiting: waiting_in_words(group, now),
             paused: group.paused_at.is_some(),
-            can_run: group.state != "succeeded" || group.upgraded < group.members || group.newcomers > 0,
+            can_run: group.known_state() != GroupState::Succeeded
+                || group.upgraded < group.members
+                || group.newcomers > 0,
             further: further(group),
             shares,
         }
@@ -103,11 +107,13 @@ fn stands(group: &wire::Group, now: Timestamp) -> Prose {
         Some(at) => Prose::default().text(word).text(" ").time(at),
         None => Prose::default().text(word),
     };
-    match group.state.as_str() {
-        "scheduled" if moment(group.opens_at).is_some_and(|opens| opens <= now) => with("scheduled", None),
-        "scheduled" => with("scheduled for", moment(group.opens_at)),
-        "active" => with("active since", moment(group.since)),
-        other => with(&format!("{other} at"), moment(group.since)),
+    match group.known_state() {
+        GroupState::Scheduled if moment(group.opens_at).is_some_and(|opens| opens <= now) => {
+            with("scheduled", None)
+        }
+        GroupState::Scheduled => with("scheduled for", moment(group.opens_at)),
+        GroupState::Active => with("active since", moment(group.since)),
+        _ => with(&format!("{} at", group.state_text()), moment(group.since)),
     }
 }
 
@@ -134,7 +140,11 @@ fn further(group: &wire::Group) -> Vec<String> {
 /// The window in which hosts may start: of no meaning for a group that has halted, or in which everyone has
 /// ended.
 fn window(group: &wire::Group, now: Timestamp) -> Option<Prose> {
-    let is_over = group.state == "halted" || group.state == "succeeded" && group.newcomers == 0;
+    let is_over = match group.known_state() {
+        GroupState::Halted => true,
+        GroupState::Succeeded => group.newcomers == 0,
+        _ => false,
+    };
     let (opens, closes) = (moment(group.opens_at)?, moment(group.closes_at)?);
     (!is_over).then(|| {
         let by_hand = if group.by_hand { " (by hand)" } else { "" };
@@ -165,14 +175,17 @@ pub(super) fn standing(rollout: &wire::Rollout, now: Timestamp) -> Prose {
 }
 
 fn of_groups(groups: &[wire::Group]) -> String {
+    let is = |state: GroupState| move |group: &&wire::Group| group.known_state() == state;
     let halted: Vec<&str> =
-        groups.iter().filter(|group| group.state == "halted").map(|group| group.name.as_str()).collect();
-    let moves =
-        |group: &wire::Group| group.state == "active" && group.waiting.is_empty() || group.in_flight > 0;
+        groups.iter().filter(is(GroupState::Halted)).map(|group| group.name.as_str()).collect();
+    let is_blocked = |group: &wire::Group| group.blocked_by.is_some() || !group.waiting.is_empty();
+    let moves = |group: &wire::Group| {
+        group.known_state() == GroupState::Active && !is_blocked(group) || group.in_flight > 0
+    };
     match groups {
         [] => "enabled".into(),
         _ if !halted.is_empty() => format!("halted in {}", halted.join(", ")),
-        _ if groups.iter().all(|group| group.state == "succeeded") => "done".into(),
+        _ if groups.iter().all(|group| is(GroupState::Succeeded)(&group)) => "done".into(),
         _ if groups.iter().any(moves) => "rolling out".into(),
         _ => "waiting".into(),
     }

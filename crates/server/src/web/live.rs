@@ -156,7 +156,8 @@ fn told(event: &str, marks: Marks) -> String {
 fn without_time(mut rollout: refit_proto::rollouts::v1::Rollout) -> refit_proto::rollouts::v1::Rollout {
     rollout.now = None;
     for group in &mut rollout.groups {
-        group.waiting.retain(|letter| !letter.is_ascii_digit());
+        // The sentence counts the minutes; the reason that it is made from does not.
+        group.waiting.clear();
     }
     rollout
 }

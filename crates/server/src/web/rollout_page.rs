@@ -5,7 +5,9 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
+use refit_convert::{moment, waiting_in_words};
 use refit_proto::rollouts::v1 as wire;
+use refit_proto::rollouts::v1::GroupState;
 use refit_types::{HostId, Kind};
 
 use super::Web;
@@ -17,7 +19,7 @@ use super::group_card::{GroupCard, hours, standing};
 use super::summary::in_words as state_in_words;
 use super::timeline::Timeline;
 use super::visit::Visit;
-use super::words::{Moment, Prose, counted, in_words, moment};
+use super::words::{Moment, Prose, counted, in_words};
 use crate::events::Event;
 use crate::rollout::Standing;
 
@@ -154,13 +156,14 @@ impl Web {
         let events = began.map(|began| self.happened(began)).unwrap_or_default();
         let forecast = self.coming(&rollout, now).await?;
         let timeline = began.and_then(|began| Timeline::of(&cards, &events, forecast.as_ref(), began, now));
+        let schedule = rollout.schedule_text();
         rendered(&RolloutPage {
             frame: visit.frame(self, "rollout", "Rollout"),
             done: super::actions::said(visit),
             may: May::of(visit),
             status: standing(&rollout, now),
             paused: rollout.paused_at.is_some(),
-            chosen: !rollout.schedule.is_empty(),
+            chosen: !schedule.is_empty(),
             since: began.map(since),
             graph: Graph::of(&cards),
             ungrouped,
@@ -168,7 +171,7 @@ impl Web {
             past: events.iter().take(MOST_PAST).map(|event| Past::of(event)).collect(),
             forecast,
             version: rollout.version,
-            schedule: rollout.schedule,
+            schedule,
             cards,
         })
     }
@@ -184,11 +187,8 @@ impl Web {
     /// What is still to come of it, by arithmetic.
     async fn coming(&self, rollout: &wire::Rollout, now: Timestamp) -> Result<Option<Forecast>, Refusal> {
         let (config, Some(record)) = self.rollouts.said() else { return Ok(None) };
-        let in_state = |state: &str| -> Vec<String> {
-            let groups = rollout.groups.iter().filter(|group| group.state == state);
-            groups.map(|group| group.name.clone()).collect()
-        };
-        let succeeded = in_state("succeeded");
+        let succeeded = rollout.groups.iter().filter(|group| group.known_state() == GroupState::Succeeded);
+        let succeeded: Vec<String> = succeeded.map(|group| group.name.clone()).collect();
         if !rollout.groups.is_empty() && succeeded.len() == rollout.groups.len() {
             return Ok(None);
         }
@@ -204,9 +204,9 @@ impl Web {
             if stopped.contains(group.name.as_str()) {
                 (coming.opens, coming.done) = (None, None);
                 coming.local.clear();
-                coming.instead = group.waiting.clone();
+                coming.instead = waiting_in_words(group, now);
                 forecast.ends = Prose::default().text("It does not end by itself.");
-            } else if group.state == "active" {
+            } else if group.known_state() == GroupState::Active {
                 coming.opens = None;
                 coming.local.clear();
                 coming.instead = "is open now".into();
@@ -256,7 +256,8 @@ impl Web {
 /// The groups that wait for somebody to do something, and those that require them.
 fn stopped(groups: &[wire::Group]) -> HashSet<&str> {
     let waits = |group: &wire::Group| {
-        group.state == "halted" || group.paused_at.is_some() && group.state != "succeeded"
+        let state = group.known_state();
+        state == GroupState::Halted || group.paused_at.is_some() && state != GroupState::Succeeded
     };
     let mut stopped: HashSet<&str> =
         groups.iter().filter(|group| waits(group)).map(|group| group.name.as_str()).collect();
@@ -279,12 +280,13 @@ fn is_setting(subject: &str) -> bool {
 }
 
 fn member(host: wire::GroupHost) -> Member {
-    let known = Standing::ALL.iter().find(|(_, word)| *word == host.outcome);
+    let outcome = host.outcome_text();
+    let known = Standing::ALL.iter().find(|(_, word)| *word == outcome);
     Member {
         id: host.host_id,
         name: host.hostname,
         version: host.version,
-        state: (host.outcome, known.map_or("", |(_, word)| state_in_words(word))),
+        state: (outcome, known.map_or("", |(_, word)| state_in_words(word))),
         reason: host.reason,
         told: moment(host.started_at).map(Moment),
         attempt: host.attempt,

@@ -76,11 +76,6 @@ pub(super) fn shortened(text: &str, letters: usize) -> String {
     }
 }
 
-/// A moment of the wire.
-pub(super) fn moment(at: Option<prost_types::Timestamp>) -> Option<Timestamp> {
-    at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,7 +33,7 @@ async fn malformed_requests_are_named_field_by_field_and_leave_nothing() {
     let (channel, key) = (cluster.nobody().await, PrivateKey::generate().unwrap());
     let good = || joining(new_host(), &[("node", &key)]);
     let role = |role: &str, request: &str| {
-        vec![RoleRequest { role: role.into(), certificate_request: request.into() }]
+        vec![RoleRequest { role: role.into(), certificate_request: request.into(), ..Default::default() }]
     };
     let pem = key.signing_request().unwrap();
     let cases: [(&str, JoinRequest); 9] = [

@@ -95,6 +95,7 @@ async fn hosts_are_listed_by_outcome_and_removed_with_what_is_counted_of_them() 
             outcome: "unchanged".into(),
             page_size: 4,
             page_token,
+            ..Default::default()
         };
         let page = world.rollouts().list_group_hosts(request).await.unwrap().into_inner();
         assert!(page.hosts.len() <= 4);

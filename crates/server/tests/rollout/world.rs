@@ -137,7 +137,7 @@ impl World {
             group: group.into(),
             outcome: outcome.into(),
             page_size: 1000,
-            page_token: String::new(),
+            ..Default::default()
         };
         self.rollouts().list_group_hosts(request).await.unwrap().into_inner().hosts
     }

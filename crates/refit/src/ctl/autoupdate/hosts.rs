@@ -1,9 +1,11 @@
+use refit_convert::moment;
+use refit_proto::code_of;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
-use refit_proto::rollouts::v1::{GroupHost, ListGroupHostsRequest};
+use refit_proto::rollouts::v1::{GroupHost, HostOutcome, ListGroupHostsRequest};
 use serde::Serialize;
 use tonic::transport::Channel;
 
-use crate::ctl::{Global, timestamp};
+use crate::ctl::Global;
 use crate::exit::Failure;
 use crate::output;
 
@@ -30,7 +32,8 @@ pub(super) async fn show(
     let mut page_token = String::new();
     loop {
         let (group, outcome) = (group.to_owned(), outcome.clone());
-        let request = ListGroupHostsRequest { group, outcome, page_size: 1000, page_token };
+        let outcome_code = code_of::<HostOutcome>(&outcome);
+        let request = ListGroupHostsRequest { group, outcome, outcome_code, page_size: 1000, page_token };
         let page = client.list_group_hosts(request).await?.into_inner();
         hosts.extend(page.hosts.into_iter().map(Host::from));
         if page.next_page_token.is_empty() {
@@ -66,12 +69,12 @@ fn text(hosts: &[Host]) -> String {
 impl From<GroupHost> for Host {
     fn from(host: GroupHost) -> Self {
         Self {
+            outcome: host.outcome_text(),
             host_id: host.host_id,
             hostname: host.hostname,
             version: host.version,
-            outcome: host.outcome,
             reason: host.reason,
-            started_at: timestamp(host.started_at),
+            started_at: moment(host.started_at),
             attempt: host.attempt,
         }
     }

@@ -1,8 +1,7 @@
 use jiff::Timestamp;
+use refit_convert::{moment, waiting_in_words};
 use refit_proto::rollouts::v1 as wire;
 use serde::Serialize;
-
-use crate::ctl::timestamp;
 
 /// How far everything is, as programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -72,31 +71,34 @@ fn some(text: String) -> Option<String> {
 
 impl From<wire::Rollout> for Rollout {
     fn from(rollout: wire::Rollout) -> Self {
+        let now = moment(rollout.now).unwrap_or_else(Timestamp::now);
         Self {
             enabled: rollout.enabled,
+            schedule: some(rollout.schedule_text()),
             version: rollout.version,
-            schedule: some(rollout.schedule),
             epoch: rollout.epoch,
-            began_at: timestamp(rollout.began_at),
-            paused_at: timestamp(rollout.paused_at),
-            groups: rollout.groups.into_iter().map(Group::from).collect(),
+            began_at: moment(rollout.began_at),
+            paused_at: moment(rollout.paused_at),
+            groups: rollout.groups.into_iter().map(|group| Group::read(group, now)).collect(),
             ungrouped: rollout.ungrouped.map(|ungrouped| Ungrouped {
                 hosts: ungrouped.hosts,
                 on_version: ungrouped.on_version,
-                opens_at: timestamp(ungrouped.opens_at),
-                closes_at: timestamp(ungrouped.closes_at),
+                opens_at: moment(ungrouped.opens_at),
+                closes_at: moment(ungrouped.closes_at),
             }),
-            now: timestamp(rollout.now).unwrap_or_else(Timestamp::now),
+            now,
         }
     }
 }
 
-impl From<wire::Group> for Group {
-    fn from(group: wire::Group) -> Self {
+impl Group {
+    /// The group of an answer that was given at `now`, by the server's clock.
+    fn read(group: wire::Group, now: Timestamp) -> Self {
         Self {
+            state: group.state_text(),
+            waiting: some(waiting_in_words(&group, now)),
             name: group.name,
-            state: group.state,
-            since: timestamp(group.since),
+            since: moment(group.since),
             requires: group.requires,
             members: group.members,
             upgraded: group.upgraded,
@@ -107,11 +109,10 @@ impl From<wire::Group> for Group {
             held: group.held,
             away: group.away,
             newcomers: group.newcomers,
-            opens_at: timestamp(group.opens_at),
-            closes_at: timestamp(group.closes_at),
+            opens_at: moment(group.opens_at),
+            closes_at: moment(group.closes_at),
             timezone: group.timezone,
-            waiting: some(group.waiting),
-            paused_at: timestamp(group.paused_at),
+            paused_at: moment(group.paused_at),
             by_hand: group.by_hand,
             removed: group.removed,
         }

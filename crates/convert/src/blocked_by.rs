@@ -1,0 +1,157 @@
+//! Why a group is not moving, as it is sent and as it is told. The server fills in both; readers make the sentence
+//! from the reason, and take the server's sentence for a reason that they do not know.
+
+use jiff::Timestamp;
+use refit_proto::rollouts::v1::blocked_by::{
+    Disabled, GroupPaused, Halted, MembersAway, NoSlots, Reason, Requires, RolloutPaused, Window,
+};
+use refit_proto::rollouts::v1::{BlockedBy, Group, HaltCause as WireHaltCause};
+use refit_rollout::Waiting;
+use refit_types::{Halt, HaltCause, Percent};
+
+use crate::{moment, timestamp};
+
+/// What is said of a group that is blocked by something that neither field names to this reader.
+const UNKNOWN: &str = "blocked for a reason that this version does not know";
+
+/// The reason as it is sent.
+pub fn blocked_by(waiting: &Waiting) -> BlockedBy {
+    let reason = match waiting {
+        Waiting::Disabled => Reason::Disabled(Disabled {}),
+        Waiting::Paused { since } => Reason::RolloutPaused(RolloutPaused { since: Some(timestamp(*since)) }),
+        Waiting::GroupPaused { since } => Reason::GroupPaused(GroupPaused { since: Some(timestamp(*since)) }),
+        Waiting::Halted(halt) => Reason::Halted(Halted {
+            cause: cause_on_the_wire(halt.cause).into(),
+            count: halt.count,
+            members: halt.members,
+            limit: halt.limit.get().into(),
+        }),
+        Waiting::Requires(groups) => {
+            Reason::Requires(Requires { groups: groups.iter().map(ToString::to_string).collect() })
+        }
+        Waiting::Window { opens } => Reason::Window(Window { opens: Some(timestamp(*opens)) }),
+        // Any other limit lets one host start at least.
+        Waiting::NoSlots => Reason::NoSlots(NoSlots { limit: Percent::ZERO.get().into() }),
+        Waiting::Away { away, members } => {
+            Reason::MembersAway(MembersAway { away: *away, members: *members })
+        }
+    };
+    BlockedBy { reason: Some(reason) }
+}
+
+/// The reason that was sent; nothing for one that is not known, or whose data can not be.
+pub fn waiting(blocked: &BlockedBy) -> Option<Waiting> {
+    Some(match blocked.reason.as_ref()? {
+        Reason::Disabled(Disabled {}) => Waiting::Disabled,
+        Reason::RolloutPaused(paused) => Waiting::Paused { since: moment(paused.since)? },
+        Reason::GroupPaused(paused) => Waiting::GroupPaused { since: moment(paused.since)? },
+        Reason::Halted(halted) => Waiting::Halted(Halt {
+            cause: known_cause(halted.cause())?,
+            count: halted.count,
+            members: halted.members,
+            limit: u8::try_from(halted.limit).ok().and_then(Percent::new)?,
+        }),
+        Reason::Requires(requires) => {
+            let names = requires.groups.iter().map(|name| name.parse().ok());
+            Waiting::Requires(names.collect::<Option<_>>()?)
+        }
+        Reason::Window(window) => Waiting::Window { opens: moment(window.opens)? },
+        Reason::NoSlots(NoSlots { limit: 0 }) => Waiting::NoSlots,
+        Reason::NoSlots(_) => return None,
+        Reason::MembersAway(members) => Waiting::Away { away: members.away, members: members.members },
+    })
+}
+
+/// Why a group is not moving, for people, at that moment of its server's clock; empty while it is moving. Everything
+/// that shows the reason calls this.
+pub fn waiting_in_words(group: &Group, now: Timestamp) -> String {
+    match &group.blocked_by {
+        Some(blocked) => match waiting(blocked) {
+            Some(known) => known.in_words(now),
+            None if group.waiting.is_empty() => UNKNOWN.into(),
+            None => group.waiting.clone(),
+        },
+        None => group.waiting.clone(),
+    }
+}
+
+fn cause_on_the_wire(cause: HaltCause) -> WireHaltCause {
+    match cause {
+        HaltCause::Failed => WireHaltCause::Failed,
+        HaltCause::TimedOut => WireHaltCause::TimedOut,
+    }
+}
+
+fn known_cause(cause: WireHaltCause) -> Option<HaltCause> {
+    match cause {
+        WireHaltCause::Failed => Some(HaltCause::Failed),
+        WireHaltCause::TimedOut => Some(HaltCause::TimedOut),
+        WireHaltCause::Unspecified => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn every_reason() -> Vec<Waiting> {
+        let halt = |cause| Halt { cause, count: 3, members: 24, limit: Percent::TENTH };
+        vec![
+            Waiting::Disabled,
+            Waiting::Paused { since: at("2026-11-16T00:00:00.5Z") },
+            Waiting::GroupPaused { since: at("2026-11-15T22:00:00Z") },
+            Waiting::Halted(halt(HaltCause::Failed)),
+            Waiting::Halted(halt(HaltCause::TimedOut)),
+            Waiting::Requires(vec!["canary".parse().unwrap(), "staging".parse().unwrap()]),
+            Waiting::Window { opens: at("2026-11-16T02:00:00Z") },
+            Waiting::NoSlots,
+            Waiting::Away { away: 4, members: 9 },
+        ]
+    }
+
+    #[test]
+    fn every_reason_comes_back_as_it_went_and_makes_the_same_sentence() {
+        let now = at("2026-11-16T00:17:49Z");
+        let mut sentences = Vec::new();
+        for reason in every_reason() {
+            let sent = blocked_by(&reason);
+            assert_eq!(waiting(&sent), Some(reason.clone()));
+            let group = Group { blocked_by: Some(sent), ..Group::default() };
+            assert_eq!(waiting_in_words(&group, now), reason.in_words(now));
+            sentences.push(waiting_in_words(&group, now));
+        }
+        sentences.sort_unstable();
+        sentences.dedup();
+        assert_eq!(sentences.len(), every_reason().len(), "{sentences:?}");
+    }
+
+    #[test]
+    fn a_reason_that_is_not_known_is_told_in_the_words_of_its_writer() {
+        let now = at("2026-11-16T00:17:49Z");
+        let told = |blocked_by: Option<BlockedBy>, waiting: &str| {
+            waiting_in_words(&Group { blocked_by, waiting: waiting.into(), ..Group::default() }, now)
+        };
+        let reason = |reason| Some(BlockedBy { reason: Some(reason) });
+        let unknown = [
+            Some(BlockedBy { reason: None }),
+            reason(Reason::Halted(Halted { cause: 77, count: 1, members: 2, limit: 10 })),
+            reason(Reason::Halted(Halted { cause: 1, count: 1, members: 2, limit: 300 })),
+            reason(Reason::Window(Window { opens: None })),
+            reason(Reason::GroupPaused(GroupPaused { since: None })),
+            reason(Reason::NoSlots(NoSlots { limit: 5 })),
+            reason(Reason::Requires(Requires { groups: vec!["no good\n".into()] })),
+        ];
+        for blocked in unknown {
+            assert_eq!(told(blocked.clone(), "the moon is full"), "the moon is full", "{blocked:?}");
+            assert_eq!(told(blocked.clone(), ""), UNKNOWN, "{blocked:?}");
+        }
+        assert_eq!(told(None, "paused 3 min ago"), "paused 3 min ago", "a server of 0.1");
+        assert_eq!(told(None, ""), "", "it is moving");
+        let known = reason(Reason::Disabled(Disabled {}));
+        assert_eq!(told(known, "words of another time"), "automatic updates are disabled");
+    }
+}
