@@ -34,9 +34,12 @@ test-deps bench-deps:
 test-kills: test-deps
 	REFIT_SWEEP=full cargo test -p refit --test migration_kills -- --nocapture
 
-# Servers of two releases side by side for hundreds of thousands of operations: about 10 minutes.
+# Servers of two releases side by side for hundreds of thousands of operations, agents and refitctl of older releases with
+# the present server, and the present ones with an older server: about 10 minutes.
 test-matrix: test-deps
 	REFIT_SWEEP=full cargo test -p refit-server --test matrix -- --nocapture
+	cargo test -p refit-released -p refit-server --test compatible --test older_peers
+	cargo test -p refit --test older_server
 
 # Rotations and rollbacks from every phase, under fifty agents.
 test-rotation: test-deps

@@ -1,5 +1,6 @@
 //! Servers that know a migration beside servers that do not, on a real etcd, each reading and writing
-//! through the whole API for many operations: upgraded one after the other, and downgraded again.
+//! through the whole API for many operations: upgraded one after the other, and downgraded again. Agents and
+//! `refitctl` of older releases are in `older_peers.rs`.
 
 #![allow(clippy::unwrap_used)]
 
