@@ -232,6 +232,9 @@ mod tests {
         assert_eq!(of(&["succeeded", "succeeded"]), "done");
         let held_up = wire::Group { waiting: "paused".into(), ..group() };
         assert_eq!(of_groups(&[held_up]), "waiting");
+        let blocked = wire::Group { blocked_by: Some(wire::BlockedBy { reason: None }), ..group() };
+        assert_eq!(of_groups(&[blocked]), "waiting", "whatever the reason");
+        assert_eq!(of(&["succeeded", "resting"]), "waiting", "a state that is not known is not the end");
     }
 
     #[test]

@@ -118,3 +118,42 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use refit_proto::rollouts::v1::blocked_by::{Reason, Requires};
+
+    use super::*;
+
+    fn read(group: wire::Group) -> Group {
+        Group::read(group, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_group_is_read_by_its_enum_and_its_reason() {
+        let reason = Reason::Requires(Requires { groups: vec!["canary".into()] });
+        let group = read(wire::Group {
+            state_code: wire::GroupState::Scheduled.into(),
+            blocked_by: Some(wire::BlockedBy { reason: Some(reason) }),
+            ..Default::default()
+        });
+        assert_eq!(
+            (group.state.as_str(), group.waiting.as_deref()),
+            ("scheduled", Some("waiting for canary"))
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_shown_as_it_is() {
+        let group = read(wire::Group {
+            state: "resting".into(),
+            state_code: 77,
+            waiting: "the moon is full".into(),
+            blocked_by: Some(wire::BlockedBy { reason: None }),
+            ..Default::default()
+        });
+        assert_eq!((group.state.as_str(), group.waiting.as_deref()), ("resting", Some("the moon is full")));
+        let moving = read(wire::Group { state: "active".into(), ..Default::default() });
+        assert_eq!((moving.state.as_str(), moving.waiting), ("active", None));
+    }
+}

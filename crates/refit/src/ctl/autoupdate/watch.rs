@@ -82,3 +82,30 @@ fn show(format: Format, rollout: &Rollout, is_first: bool) -> Result<(), Failure
         Format::Yaml => output::print(&format!("---\n{}", output::yaml(rollout)?)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use refit_proto::rollouts::v1 as wire;
+
+    use super::*;
+
+    #[test]
+    fn only_states_that_are_known_end_the_watch() {
+        let end_of = |states: &[(i32, &str)]| {
+            let group = |(state_code, state): &(i32, &str)| wire::Group {
+                state_code: *state_code,
+                state: (*state).into(),
+                ..Default::default()
+            };
+            let groups = states.iter().map(group).collect();
+            let schedule_code = wire::Schedule::Regular.into();
+            end(&Rollout::from(wire::Rollout { groups, schedule_code, ..Default::default() }))
+        };
+        let succeeded = wire::GroupState::Succeeded.into();
+        assert!(matches!(end_of(&[(succeeded, ""), (0, "succeeded")]), Some(Ok(()))));
+        assert!(matches!(end_of(&[(succeeded, ""), (wire::GroupState::Halted.into(), "")]), Some(Err(_))));
+        for unknown in [(77, "resting"), (77, ""), (0, "resting")] {
+            assert!(end_of(&[(succeeded, ""), unknown]).is_none(), "{unknown:?}");
+        }
+    }
+}
