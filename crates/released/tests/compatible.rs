@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::path::{Path, PathBuf};
+
 use prost::Message;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use refit_released::{DESCRIPTORS_0_1, broken_promises};
+use sha2::{Digest, Sha256};
 
 fn released() -> FileDescriptorSet {
     FileDescriptorSet::decode(DESCRIPTORS_0_1).unwrap()
@@ -51,4 +54,26 @@ fn every_kind_of_break_is_seen() {
         file.service[0].method.pop();
     });
     assert_eq!(service.len(), 2, "{service:?}");
+}
+
+/// Every file below a directory, by path.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Peers that were built with them are out there: what changes now is a new release's, not theirs.
+#[test]
+fn the_files_of_a_release_never_change() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/released/0.1");
+    let mut hash = Sha256::new();
+    for file in files(&root) {
+        hash.update(file.strip_prefix(&root).unwrap().to_str().unwrap());
+        hash.update(std::fs::read(&file).unwrap());
+    }
+    let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(found, "80c739df13f0445aef0d9a4120aad0d7da2c039759874a1e18b0ee1f68cfa79b");
 }
