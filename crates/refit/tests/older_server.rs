@@ -1,5 +1,5 @@
 //! The present agent and the present `refitctl` with a server of 0.1: hosts are upgraded before servers now and then,
-//! and administrators have what they have. The server is a present one behind a front that drops, in both directions,
+//! and administrators have what they have. The server is a present one behind a proxy that drops, in both directions,
 //! what 0.1 does not know.
 
 #![allow(clippy::unwrap_used)]
@@ -54,7 +54,7 @@ impl Cluster {
     #[track_caller]
     fn ask(&self, arguments: &[&str]) -> Value {
         let (old, new) = (self.ctl(arguments).json(), self.server.ask(arguments));
-        assert_eq!(lasting(old.clone()), lasting(new), "{arguments:?}");
+        assert_eq!(stable_part(old.clone()), stable_part(new), "{arguments:?}");
         old
     }
 
@@ -115,22 +115,22 @@ impl Agent {
 }
 
 /// An answer without what is different at every moment.
-fn lasting(mut answer: Value) -> Value {
+fn stable_part(mut answer: Value) -> Value {
     match &mut answer {
         Value::Object(fields) => {
             for (name, value) in fields.iter_mut() {
                 let cut =
                     |text: &str| text.split(|letter: char| letter.is_ascii_digit()).next().map(Value::from);
                 *value = match (name.as_str(), value.as_str()) {
-                    // The front has an identity of its own for each caller.
+                    // The proxy has an identity of its own for each caller.
                     ("last_seen" | "store_revision" | "caller", _) => Value::Null,
                     // Such a sentence counts the seconds; what a group halted by stays.
                     ("waiting", Some(text)) if !text.starts_with("halted") => cut(text).unwrap(),
-                    _ => lasting(value.take()),
+                    _ => stable_part(value.take()),
                 };
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| *value = lasting(value.take())),
+        Value::Array(values) => values.iter_mut().for_each(|value| *value = stable_part(value.take())),
         _ => {}
     }
     answer
@@ -172,7 +172,7 @@ async fn an_agent_follows_every_phase_of_a_server_of_0_1() {
         let followed = agent.log().matches(FOLLOWED).count();
         assert_eq!(followed, n + 1, "{}", agent.log());
     }
-    assert!(cluster.old.dropped() > 0, "the server in front has not dropped anything");
+    assert!(cluster.old.dropped() > 0, "the proxy has not dropped anything");
     let refused = cluster.ctl(&["auth", "rotate", "--phase", "revoke"]).bad(2);
     assert!(refused.contains("revoke"), "{refused}");
 }
@@ -236,5 +236,5 @@ async fn hints_and_rollouts_of_a_server_of_0_1_are_read_as_ever() {
     cluster.ask(&["autoupdate", "status"]);
     let tokens = cluster.ask(&["tokens", "ls"]);
     assert_eq!(tokens[0]["roles"], json!(["node", "kube"]));
-    assert!(cluster.old.dropped() > 0, "the server in front has not dropped anything");
+    assert!(cluster.old.dropped() > 0, "the proxy has not dropped anything");
 }

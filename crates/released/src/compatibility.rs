@@ -1,12 +1,12 @@
-//! Whether present `.proto` files keep what those of a release promised: every message, field and method is still
+//! Whether present `.proto` files are compatible with those of a release: every message, field and method is still
 //! there, under the same number, with the same type.
 
 use std::collections::BTreeMap;
 
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-/// What the present files do not keep of the release's, one line each.
-pub fn broken_promises(released: &FileDescriptorSet, present: &FileDescriptorSet) -> Vec<String> {
+/// What the present files break of the release's, one line each.
+pub fn breaking_changes(released: &FileDescriptorSet, present: &FileDescriptorSet) -> Vec<String> {
     let (old, new) = (messages(released), messages(present));
     let mut broken = Vec::new();
     for (name, message) in &old {

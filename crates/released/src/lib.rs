@@ -6,7 +6,7 @@ mod compatibility;
 mod old_server;
 mod schema;
 
-pub use compatibility::broken_promises;
+pub use compatibility::breaking_changes;
 pub use old_server::OldServer;
 pub use schema::{Malformed, Schema};
 

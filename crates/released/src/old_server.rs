@@ -48,7 +48,7 @@ pub struct OldServer {
 }
 
 /// What its connections share.
-struct Front {
+struct Proxy {
     schema: Schema,
     backend: SharedBackend,
     behind: String,
@@ -65,7 +65,7 @@ impl OldServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let dropped = Arc::new(AtomicUsize::new(0));
-        let front = Arc::new(Front {
+        let proxy = Arc::new(Proxy {
             schema: Schema::of(DESCRIPTORS_0_1),
             backend,
             behind: behind.into(),
@@ -73,10 +73,10 @@ impl OldServer {
         });
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let front = front.clone();
+                let proxy = proxy.clone();
                 tokio::spawn(async move {
                     // A connection that fails is the client's to make again.
-                    drop(front.serve(stream).await);
+                    drop(proxy.serve(stream).await);
                 });
             }
         });
@@ -100,7 +100,7 @@ impl Drop for OldServer {
     }
 }
 
-impl Front {
+impl Proxy {
     async fn serve(self: Arc<Self>, stream: TcpStream) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
         let stored = Authority::load(self.backend.as_ref()).await?.ok_or("no authority is stored")?;
@@ -111,8 +111,8 @@ impl Front {
         let caller = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
         let channel = self.dial(authority, &caller).await?;
         let service = service_fn(move |request| {
-            let (front, channel) = (self.clone(), channel.clone());
-            async move { front.pass(channel, request).await }
+            let (proxy, channel) = (self.clone(), channel.clone());
+            async move { proxy.pass(channel, request).await }
         });
         http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await?;
         Ok(())
@@ -172,16 +172,16 @@ impl Front {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        stream::unfold((self, body, BytesMut::new(), message), |(front, mut body, mut read, message)| async {
+        stream::unfold((self, body, BytesMut::new(), message), |(proxy, mut body, mut read, message)| async {
             loop {
                 let frame = match body.frame().await? {
                     Ok(frame) => frame,
-                    Err(error) => return Some((Err(io::Error::other(error)), (front, body, read, message))),
+                    Err(error) => return Some((Err(io::Error::other(error)), (proxy, body, read, message))),
                 };
                 let frame = match frame.into_data() {
                     Ok(data) => {
                         read.extend_from_slice(&data);
-                        match front.take_messages(&mut read, &message) {
+                        match proxy.take_messages(&mut read, &message) {
                             Ok(taken) if taken.is_empty() => continue,
                             Ok(taken) => Ok(Frame::data(taken)),
                             Err(error) => Err(error),
@@ -189,7 +189,7 @@ impl Front {
                     }
                     Err(trailers) => Ok(trailers),
                 };
-                return Some((frame, (front, body, read, message)));
+                return Some((frame, (proxy, body, read, message)));
             }
         })
     }

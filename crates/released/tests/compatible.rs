@@ -1,4 +1,4 @@
-//! The present wire keeps every promise of the releases whose peers are still in fleets.
+//! The present wire breaks nothing of the releases whose peers are still in fleets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorSet};
-use refit_released::{DESCRIPTORS_0_1, broken_promises};
+use refit_released::{DESCRIPTORS_0_1, breaking_changes};
 use sha2::{Digest, Sha256};
 
 fn released() -> FileDescriptorSet {
@@ -25,7 +25,7 @@ fn message<'a>(set: &'a mut FileDescriptorSet, package: &str, name: &str) -> &'a
 
 #[test]
 fn everything_of_0_1_is_still_there_under_its_number() {
-    assert_eq!(broken_promises(&released(), &present()), Vec::<String>::new());
+    assert_eq!(breaking_changes(&released(), &present()), Vec::<String>::new());
     let fields: usize =
         released().file.iter().flat_map(|file| &file.message_type).map(|message| message.field.len()).sum();
     assert!(fields > 150, "only {fields} fields were compared");
@@ -36,7 +36,7 @@ fn every_kind_of_break_is_seen() {
     let broken = |change: fn(&mut FileDescriptorSet)| {
         let mut changed = present();
         change(&mut changed);
-        broken_promises(&released(), &changed)
+        breaking_changes(&released(), &changed)
     };
     let renumbered = broken(|set| message(set, "refit.agent.v1", "Rotation").field[1].number = Some(9));
     assert_eq!(renumbered, ["refit.agent.v1.Rotation.phase = 2 is gone"]);
