@@ -67,7 +67,7 @@ impl EventLog {
         Watch::new(stream::unfold(Some(cursor), |cursor| async move {
             let mut cursor = cursor?;
             match cursor.next().await {
-                Ok(event) => Some((Ok(event), Some(cursor))),
+                Ok(events) => Some((Ok(events), Some(cursor))),
                 Err(error) => Some((Err(error), None)),
             }
         }))
@@ -103,10 +103,10 @@ struct Cursor {
 }
 
 impl Cursor {
-    async fn next(&mut self) -> Result<Event> {
+    async fn next(&mut self) -> Result<VecDeque<Event>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
+            if !self.ready.is_empty() {
+                return Ok(std::mem::take(&mut self.ready));
             }
             self.tip.borrow_and_update();
             if !self.fill()? {

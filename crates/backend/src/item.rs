@@ -2,19 +2,10 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use refit_types::Revision;
 
 use crate::limits::{MAX_PAGE_ITEMS, MAX_TRANSACTION_KEYS};
 use crate::{Error, Key, KeyRange, Result};
-
-/// A moment of the store: one counter for all keys, that only grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Revision(pub u64);
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Names a lease within its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

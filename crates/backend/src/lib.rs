@@ -26,11 +26,12 @@ use bytes::Bytes;
 
 pub use error::{Error, Result};
 pub use etcd::{EtcdAddress, EtcdBackend};
-pub use item::{Item, Lease, LeaseId, Page, Read, Revision, Snapshot};
+pub use item::{Item, Lease, LeaseId, Page, Read, Snapshot};
 pub use key::{Key, KeyRange};
 pub use limits::{MAX_KEY_BYTES, MAX_PAGE_ITEMS, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS};
 pub use memory::MemoryBackend;
 pub use patience::Patience;
+pub use refit_types::Revision;
 pub use sqlite::SqliteBackend;
 pub use transaction::{Compare, Expect, Transaction, Write};
 pub use watch::{Change, Event, Watch};

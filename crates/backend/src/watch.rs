@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 
@@ -35,17 +36,38 @@ impl Event {
 
 /// Every change in a range, in the order of revisions, until it is dropped or told that it lost some.
 pub struct Watch {
-    events: Pin<Box<dyn Stream<Item = Result<Event>> + Send>>,
+    batches: Pin<Box<dyn Stream<Item = Result<VecDeque<Event>>> + Send>>,
+    /// What is left of the last batch.
+    ready: VecDeque<Event>,
 }
 
 impl Watch {
-    pub(crate) fn new(events: impl Stream<Item = Result<Event>> + Send + 'static) -> Self {
-        Self { events: Box::pin(events) }
+    /// Each batch holds whole revisions only.
+    pub(crate) fn new(batches: impl Stream<Item = Result<VecDeque<Event>>> + Send + 'static) -> Self {
+        Self { batches: Box::pin(batches), ready: VecDeque::new() }
     }
 
     /// Waits for the next event. After an error the watch is over.
     pub async fn next(&mut self) -> Result<Event> {
-        self.events.next().await.unwrap_or(Err(Error::Closed))
+        loop {
+            match self.ready.pop_front() {
+                Some(event) => return Ok(event),
+                None => self.ready = self.batch().await?,
+            }
+        }
+    }
+
+    /// Waits for the next events and gives all that are there: whole revisions, so that whoever has taken them in
+    /// knows everything up to the last one. After an error the watch is over.
+    pub async fn next_batch(&mut self) -> Result<Vec<Event>> {
+        while self.ready.is_empty() {
+            self.ready = self.batch().await?;
+        }
+        Ok(std::mem::take(&mut self.ready).into())
+    }
+
+    async fn batch(&mut self) -> Result<VecDeque<Event>> {
+        self.batches.next().await.unwrap_or(Err(Error::Closed))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use refit_proto::rollouts::v1::blocked_by::{
-    Disabled, GroupPaused, Halted, MembersAway, NoSlots, Reason, Requires, RolloutPaused, Window,
+    Disabled, GroupPaused, Halted, MembersAway, NoSlots, Reason, Requires, RolloutPaused, UnreadableGroup,
+    UnreadableHosts, Window,
 };
 use refit_proto::rollouts::v1::{BlockedBy, Group, HaltCause as WireHaltCause};
 use refit_rollout::Waiting;
@@ -35,6 +36,10 @@ pub fn blocked_by(waiting: &Waiting) -> BlockedBy {
         Waiting::Away { away, members } => {
             Reason::MembersAway(MembersAway { away: *away, members: *members })
         }
+        Waiting::UnreadableGroup { key } => Reason::UnreadableGroup(UnreadableGroup { key: key.to_string() }),
+        Waiting::UnreadableHosts { key, count } => {
+            Reason::UnreadableHosts(UnreadableHosts { key: key.to_string(), count: *count })
+        }
     };
     BlockedBy { reason: Some(reason) }
 }
@@ -59,6 +64,10 @@ pub fn waiting(blocked: &BlockedBy) -> Option<Waiting> {
         Reason::NoSlots(NoSlots { limit: 0 }) => Waiting::NoSlots,
         Reason::NoSlots(_) => return None,
         Reason::MembersAway(members) => Waiting::Away { away: members.away, members: members.members },
+        Reason::UnreadableGroup(group) => Waiting::UnreadableGroup { key: group.key.as_str().into() },
+        Reason::UnreadableHosts(hosts) => {
+            Waiting::UnreadableHosts { key: hosts.key.as_str().into(), count: hosts.count }
+        }
     })
 }
 
@@ -110,6 +119,9 @@ mod tests {
             Waiting::Window { opens: at("2026-11-16T02:00:00Z") },
             Waiting::NoSlots,
             Waiting::Away { away: 4, members: 9 },
+            Waiting::UnreadableGroup { key: "/rollouts/v1/default/groups/canary".into() },
+            Waiting::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 1 },
+            Waiting::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 7 },
         ]
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
 const HOUSE: [(&str, &[&str]); 14] = [
     ("refit-types", &[]),
-    ("refit-backend", &[]),
+    ("refit-backend", &["refit-types"]),
     ("refit-proto", &[]),
     ("refit-rollout", &["refit-types"]),
     ("refit-migrations", &["refit-backend", "refit-types"]),

@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 
 use fleet::{GROUPS, Outcome, plan, start};
 use jiff::{SignedDuration, Timestamp};
-use refit_rollout::{Decision, End, Ended, Engine, HostFacts, Mark};
-use refit_types::{GroupRecord, HostId};
+use refit_rollout::{Decision, End, Ended, Engine, HostFacts, InProgress, Mark, Marked};
+use refit_types::{GroupRecord, HostId, Revision};
 use uuid::Uuid;
 
 const FLEETS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -88,8 +88,8 @@ fn measure(kind: &str, hosts: u32) -> Outcome<ExitCode> {
 /// What is measured.
 #[inline(never)]
 fn one_event(engine: &mut Engine, facts: &HostFacts, now: Timestamp) -> Vec<Decision> {
-    engine.host(facts);
-    engine.decide(now, 80)
+    engine.host(facts, Revision::default());
+    engine.decide(now, 80, InProgress::NOTHING)
 }
 
 /// Measured by itself: until the engine knows what was stored, and has nothing more to say.
@@ -98,7 +98,7 @@ fn what_follows(fleet: &mut Fleet, decisions: &[Decision], now: Timestamp) {
     for decision in decisions {
         fleet.apply(decision, now);
     }
-    black_box(fleet.engine.decide(now, 80));
+    black_box(fleet.engine.decide(now, 80, InProgress::NOTHING));
 }
 
 /// A rollout under way: two groups are done, the third is half done with its slots full, two wait.
@@ -113,13 +113,13 @@ impl Fleet {
     fn half_way(hosts: u32) -> Outcome<Self> {
         let mut fleet = Self { engine: Engine::new(plan()?, start()), hosts, flying: Vec::new() };
         for number in 0..hosts {
-            fleet.engine.host(&fleet.newcomer(number));
+            fleet.engine.host(&fleet.newcomer(number), Revision::default());
         }
         let now = start();
         // Each round of starts is finished at once, until the third group is half done.
         loop {
-            let decisions = fleet.engine.decide(now, 1000);
-            let upgraded = fleet.engine.group_record(2).map_or(0, |record| record.upgraded);
+            let decisions = fleet.engine.decide(now, 1000, InProgress::NOTHING);
+            let upgraded = fleet.engine.view().group_record(2).map_or(0, |record| record.upgraded);
             if upgraded >= hosts / GROUPS / 2 && decisions.is_empty() {
                 break;
             }
@@ -128,8 +128,8 @@ impl Fleet {
             }
             if decisions.is_empty() {
                 for host in std::mem::take(&mut fleet.flying) {
-                    let facts = fleet.engine.facts(host).ok_or("an unknown host is in flight")?;
-                    fleet.engine.host(&HostFacts { on_version: true, ..facts });
+                    let facts = fleet.engine.view().facts(host).ok_or("an unknown host is in flight")?;
+                    fleet.engine.host(&HostFacts { on_version: true, ..facts }, Revision::default());
                 }
             }
         }
@@ -164,12 +164,12 @@ impl Fleet {
 
     fn any(&self, number: u32) -> HostFacts {
         let number = number.wrapping_mul(7919) % self.hosts;
-        self.engine.facts(Self::id(number)).unwrap_or_else(|| self.newcomer(number))
+        self.engine.view().facts(Self::id(number)).unwrap_or_else(|| self.newcomer(number))
     }
 
     fn finished(&mut self) -> Outcome<HostFacts> {
         let host = self.flying.remove(0);
-        let facts = self.engine.facts(host).ok_or("an unknown host is in flight")?;
+        let facts = self.engine.view().facts(host).ok_or("an unknown host is in flight")?;
         Ok(HostFacts { on_version: true, acknowledged: true, ..facts })
     }
 
@@ -179,8 +179,8 @@ impl Fleet {
     }
 
     fn apply(&mut self, decision: &Decision, now: Timestamp) {
-        for (host, mark) in &decision.marks {
-            let Some(facts) = self.engine.facts(*host) else { continue };
+        for Marked { host, mark, .. } in &decision.marks {
+            let Some(facts) = self.engine.view().facts(*host) else { continue };
             let facts = match mark {
                 Mark::Admit => HostFacts { member: true, ..facts },
                 Mark::AdmitUpgraded => HostFacts { member: true, ended: Some(Ended::Upgraded), ..facts },
@@ -195,9 +195,9 @@ impl Fleet {
                 }
                 Mark::Finish(_) => HostFacts { ended: Some(Ended::Failed { round: 0 }), ..facts },
             };
-            self.engine.host(&facts);
+            self.engine.host(&facts, Revision::default());
         }
         let record: &GroupRecord = &decision.record;
-        self.engine.record(decision.group, record);
+        self.engine.record(decision.group, record, Revision::default());
     }
 }

@@ -1,3 +1,5 @@
+//! What a host is told.
+
 /// What a host is told: whether to go to the version now, spread over how many seconds, and as which attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {

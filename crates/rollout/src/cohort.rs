@@ -1,3 +1,5 @@
+//! Hosts that are alike to a plan, counted as one.
+
 use refit_types::{Labels, Version};
 
 use crate::Plan;

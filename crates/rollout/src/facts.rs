@@ -1,8 +1,9 @@
+//! What the engine needs to know of one host, worked out from its record.
+
 use jiff::Timestamp;
 use refit_types::{HostId, Instance, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
 
 use crate::Plan;
-use crate::engine::Slot;
 
 /// What the engine needs to know of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,11 +83,6 @@ impl HostFacts {
             undone: report.is_some_and(|report| undone(plan, report, attempt).is_some()),
             lost_since,
         }
-    }
-
-    /// Whether the engine takes these for the same.
-    pub fn is_same_as(&self, other: &Self) -> bool {
-        self.host == other.host && Slot::of(self) == Slot::of(other)
     }
 
     /// Why the host's updater will not do what the plan wants, in words.

@@ -1,3 +1,5 @@
+//! What operators do to a group's record.
+
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{Group, GroupRecord, GroupState, Span};
 

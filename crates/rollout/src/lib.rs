@@ -6,8 +6,9 @@ mod cohort;
 mod engine;
 mod facts;
 mod hand;
+mod host_map;
 mod mark;
-mod moment;
+mod micros;
 mod plan;
 mod preview;
 mod simulate;
@@ -16,11 +17,12 @@ mod waiting;
 
 pub use answer::Answer;
 pub use cohort::Cohort;
-pub use engine::{Decision, Engine, Progress};
+pub use engine::{Decision, Engine, InProgress, Marked, Progress, RolloutView};
 pub use facts::{Ended, HostFacts, has_arrived, held_by};
 pub use hand::{removed, run_by_hand};
+pub use host_map::HostMap;
 pub use mark::{End, Mark, marked};
-pub use moment::{EXPIRES_AFTER, POLLING_PERIOD};
+pub use micros::{EXPIRES_AFTER, POLLING_PERIOD};
 pub use plan::{Plan, fingerprint};
 pub use preview::{AbsentLabel, Blocker, GroupPreview, Preview, preview};
 pub use simulate::{

@@ -1,3 +1,5 @@
+//! What a decision writes into one host's record.
+
 use jiff::Timestamp;
 use refit_types::{GroupRecord, Instance, Outcome, Upgrade};
 

@@ -1,7 +1,9 @@
+//! What operators said, as the engine works by it: one epoch, its groups, and what each requires.
+
 use jiff::Timestamp;
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Expression, Group, GroupName, Labels, RolloutRecord, Schedule,
-    Version,
+    AutoUpdate, ClusterMaintenanceConfig, Expression, Group, GroupName, Labels, Revision, RolloutRecord,
+    Schedule, Version,
 };
 use sha2::{Digest, Sha256};
 
@@ -10,6 +12,8 @@ use sha2::{Digest, Sha256};
 pub struct Plan {
     /// Which epoch.
     pub epoch: u64,
+    /// When its record was last written.
+    pub revision: Revision,
     /// When it began.
     pub began_at: Timestamp,
     /// The version that is rolled out.
@@ -27,10 +31,11 @@ pub struct Plan {
 
 impl Plan {
     /// What is to be done in the epoch of that record.
-    pub fn new(record: &RolloutRecord, config: &ClusterMaintenanceConfig) -> Self {
+    pub fn new(record: &RolloutRecord, revision: Revision, config: &ClusterMaintenanceConfig) -> Self {
         let groups = config.groups(record.schedule).to_vec();
         Self {
             epoch: record.epoch,
+            revision,
             began_at: record.began_at,
             version: record.version.clone(),
             schedule: record.schedule,

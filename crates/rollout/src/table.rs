@@ -1,3 +1,5 @@
+//! Rows under headings, lined up for a terminal.
+
 /// To which side a column leans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {

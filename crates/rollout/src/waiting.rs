@@ -1,3 +1,5 @@
+//! Why a group does not move, with the data to say so in words.
+
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{GroupName, Halt};
 
@@ -27,6 +29,18 @@ pub enum Waiting {
     },
     /// No host may be in flight.
     NoSlots,
+    /// What is stored of the group cannot be read: a newer release may have written it.
+    UnreadableGroup {
+        /// Where it is stored.
+        key: Box<str>,
+    },
+    /// What is stored of hosts of the group cannot be read.
+    UnreadableHosts {
+        /// Where the first of them is stored.
+        key: Box<str>,
+        /// How many there are.
+        count: u32,
+    },
     /// Members that did not start are away, and too many to go on without.
     Away {
         /// How many.
@@ -51,6 +65,16 @@ impl Waiting {
             }
             Self::Window { opens } => format!("window opens in {}", in_words(opens.duration_since(now))),
             Self::NoSlots => "max_in_flight is 0%: no host may start".into(),
+            Self::UnreadableGroup { key } => {
+                format!("blocked: the record {key} cannot be read; was it written by a newer release?")
+            }
+            Self::UnreadableHosts { key, count: 1 } => {
+                format!("blocked: the host record {key} cannot be read; was it written by a newer release?")
+            }
+            Self::UnreadableHosts { key, count } => format!(
+                "blocked: {count} host records cannot be read, {key} among them; were they written by a newer \
+                 release?"
+            ),
             Self::Away { away, members } => format!("waiting for {away} of {members} members that are away"),
         }
     }

@@ -18,7 +18,7 @@ use refit_types::{
     PolicySchedule, Selector, WeeklyWindow,
 };
 use uuid::Uuid;
-use world::{HostStep, OperatorStep, Step, World};
+use world::{Fate, HostStep, OperatorStep, Step, World};
 
 #[derive(Clone)]
 struct Scenario {
@@ -191,6 +191,10 @@ fn calm_operator_step() -> impl Strategy<Value = OperatorStep> {
     ]
 }
 
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![6 => Just(Fate::Answered), 2 => Just(Fate::Unanswered), 1 => Just(Fate::Lost), 1 => Just(Fate::Repeated)]
+}
+
 fn step(operator_step: BoxedStrategy<OperatorStep>) -> impl Strategy<Value = Step> {
     let server = || 0_u8..4;
     prop_oneof![
@@ -199,12 +203,15 @@ fn step(operator_step: BoxedStrategy<OperatorStep>) -> impl Strategy<Value = Ste
         2 => server().prop_map(|server| Step::PassToWaking { server }),
         2 => (server(), prop_oneof![1 => Just(0_i16), 2 => -9_i16..10, 1 => -900_i16..10])
             .prop_map(|(server, seconds)| Step::Skew { server, seconds }),
-        6 => (server(), 0_u8..3, 1_u8..6).prop_map(|(server, watch, count)| Step::Hear { server, watch, count }),
-        1 => (server(), 0_u8..3, 1_u8..6).prop_map(|(server, watch, back)| {
-            Step::HearAgain { server, watch, back }
-        }),
+        6 => (server(), 1_u8..6).prop_map(|(server, count)| Step::Hear { server, count }),
+        1 => (server(), 1_u8..6).prop_map(|(server, back)| Step::HearAgain { server, back }),
+        3 => server().prop_map(|server| Step::Look { server }),
         5 => server().prop_map(|server| Step::HearAll { server }),
-        9 => server().prop_map(|server| Step::Decide { server }),
+        6 => server().prop_map(|server| Step::Decide { server }),
+        6 => server().prop_map(|server| Step::Send { server }),
+        6 => (server(), fate()).prop_map(|(server, fate)| Step::Commit { server, fate }),
+        3 => (server(), server(), any::<u16>(), fate())
+            .prop_map(|(server, other, some, fate)| Step::Overtaken { server, other, some, fate }),
         7 => Just(Step::Settle),
         1 => server().prop_map(|server| Step::Restart { server }),
         2 => server().prop_map(|server| Step::Outage { server }),
@@ -326,6 +333,9 @@ fn everything_happens() {
         "Finish(Lost)",
         "Finish(TimedOut)",
         "Refused",
+        "Lost",
+        "Unanswered",
+        "Late",
         "active",
         "scheduled",
         "succeeded",

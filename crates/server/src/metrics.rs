@@ -24,12 +24,19 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge<i64, AtomicI64>,
     rollout_writes: Family<RolloutLabels, Counter>,
     rollout_conflicts: Counter,
+    unreadable: Family<RecordLabels, Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RolloutLabels {
     /// `mark` for a host's record, `arrival` for one that was due for its heartbeat anyway, `group`.
     what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RecordLabels {
+    /// `host` or `group`.
+    record: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -79,6 +86,12 @@ impl Metrics {
             "Decisions that another server was quicker with",
             rollout_conflicts.clone(),
         );
+        let unreadable = Family::default();
+        registry.register(
+            "unreadable_records",
+            "Records that this server cannot read, and whose groups it stops",
+            unreadable.clone(),
+        );
         Arc::new(Self {
             registry,
             migrations,
@@ -90,6 +103,7 @@ impl Metrics {
             connections,
             rollout_writes,
             rollout_conflicts,
+            unreadable,
         })
     }
 
@@ -114,6 +128,19 @@ impl Metrics {
 
     pub(crate) fn rollout_conflict(&self) {
         self.rollout_conflicts.inc();
+    }
+
+    pub(crate) fn unreadable_hosts(&self, count: usize) {
+        self.unreadable_records("host", count);
+    }
+
+    pub(crate) fn unreadable_groups(&self, count: usize) {
+        self.unreadable_records("group", count);
+    }
+
+    fn unreadable_records(&self, record: &'static str, count: usize) {
+        let gauge = self.unreadable.get_or_create(&RecordLabels { record });
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn find(&self, status: StatusCode) {

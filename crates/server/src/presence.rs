@@ -18,8 +18,11 @@ pub(crate) struct ServerRecord {
     pub(crate) started_at: Timestamp,
 }
 
-pub(crate) fn prefix() -> Result<Key> {
-    Key::new("/servers/v1/default")
+/// Where the records of servers are stored.
+pub(crate) const PREFIX: &str = "/servers/v1/default";
+
+fn prefix() -> Result<Key> {
+    Key::new(PREFIX)
 }
 
 /// The servers that live. One that another version wrote in a way that cannot be read is left out.

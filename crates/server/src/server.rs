@@ -42,7 +42,7 @@ use crate::metrics::Metrics;
 use crate::presence::{ServerRecord, stay_listed};
 use crate::rollout::Rollouts;
 use crate::web::{Sessions, Web};
-use crate::{Config, Release, StartError, diag, public, rotation, rpc, web};
+use crate::{Config, Release, StartError, diag, fleet, public, rotation, rpc, web};
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -120,17 +120,17 @@ impl Server {
 
         let mut tls = refit_pki::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let fleet = Fleet::new(backend.clone(), &id, now);
         let events = Arc::new(Events::new(backend.clone(), now));
-        let rollouts = Rollouts::new(
-            backend.clone(),
-            fleet.clone(),
-            events.clone(),
-            metrics.clone(),
-            &id,
-            release.version.clone(),
+        let server: Arc<str> = id.as_str().into();
+        let (fleet, owner) = Fleet::new(fleet::Parts {
+            backend: backend.clone(),
+            events: events.clone(),
+            metrics: metrics.clone(),
+            server: server.clone(),
+            own_version: release.version.clone(),
             now,
-        );
+        });
+        let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events.clone(), server, now);
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
         let sessions = Arc::new(Sessions::new(backend.clone(), now));
         let web = Web::new(web::Parts {
@@ -163,7 +163,7 @@ impl Server {
         let grpc = parts.services();
         let artifacts = Arc::new(Artifacts::new(config.data_dir.artifacts(), metrics.clone()));
         let dispatch = Arc::new(Dispatch {
-            find: Find::new(rollouts.clone(), release.edition, config.find_requests_per_second),
+            find: Find::new(fleet.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
             public: public::router(channels, artifacts),
             web: web.clone(),
@@ -184,9 +184,9 @@ impl Server {
         tasks.spawn(listener.serve(stopped.clone()));
         tasks.spawn(own.keep_fresh(stopped.clone()));
         tasks.spawn(authorities.clone().follow(stopped.clone()));
-        tasks.spawn(fleet.clone().follow(stopped.clone()));
-        tasks.spawn(rollouts.clone().forget_the_lost(stopped.clone()));
-        tasks.spawn(rollouts.drive(stopped.clone()));
+        tasks.spawn(owner.run(stopped.clone()));
+        tasks.spawn(rollouts.clone().expire(stopped.clone()));
+        tasks.spawn(rollouts.poll(stopped.clone()));
         tasks.spawn(rotation::drive(
             backend.clone(),
             fleet,

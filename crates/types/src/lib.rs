@@ -8,6 +8,7 @@ mod host;
 mod instance;
 mod labels;
 mod resource;
+mod revision;
 mod rollout;
 mod stored_word;
 mod unknown_fields;
@@ -24,6 +25,7 @@ pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
 pub use instance::{Instance, PastUpdate, Report, RotationMark, Session};
 pub use labels::{BadLabel, Labels};
 pub use resource::{Document, Kind, Metadata, Resource};
+pub use revision::Revision;
 pub use rollout::{
     AutoUpdate, AutoupdateVersion, ClusterMaintenanceConfig, Day, Days, Expression, Group, GroupName, Groups,
     Immediate, MAX_GROUPS, NotAPercentage, NotATimeZone, NotAnExpression, Percent, PolicySchedule, Schedule,

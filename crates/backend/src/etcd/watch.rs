@@ -63,16 +63,16 @@ impl Follower {
         Watch::new(stream::unfold(Some(self), |follower| async move {
             let mut follower = follower?;
             match follower.next().await {
-                Ok(event) => Some((Ok(event), Some(follower))),
+                Ok(events) => Some((Ok(events), Some(follower))),
                 Err(error) => Some((Err(error), None)),
             }
         }))
     }
 
-    async fn next(&mut self) -> Result<Event> {
+    async fn next(&mut self) -> Result<VecDeque<Event>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
+            if !self.ready.is_empty() {
+                return Ok(std::mem::take(&mut self.ready));
             }
             match self.feed.responses.message().await {
                 Ok(Some(response)) => self.take(response).await?,

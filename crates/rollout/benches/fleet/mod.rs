@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use refit_rollout::{Cohort, Plan};
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, Immediate, Percent, PolicySchedule,
+    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, Immediate, Percent, PolicySchedule, Revision,
     RolloutRecord, Schedule, Selector, TimeZoneName, WeeklyWindow,
 };
 
@@ -59,7 +59,7 @@ pub fn plan() -> Outcome<Plan> {
         paused: None,
         unknown: Default::default(),
     };
-    Ok(Plan::new(&record, &config))
+    Ok(Plan::new(&record, Revision::default(), &config))
 }
 
 #[allow(dead_code)]

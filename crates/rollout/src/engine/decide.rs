@@ -1,51 +1,82 @@
-use jiff::Timestamp;
-use refit_types::{Group, GroupRecord, GroupState, Halt, HaltCause, HostId};
+//! What should happen next in each group. Decisions only: the caller stores them, each in one transaction.
 
-use super::index::{Index, deadlines};
-use super::{Engine, count};
-use crate::moment::{Moment, POLLING_PERIOD};
+use jiff::Timestamp;
+use refit_types::{Group, GroupRecord, GroupState, Halt, HaltCause, HostId, Revision};
+
+use super::Engine;
+use super::group_index::{GroupIndex, count, deadlines};
+use super::view::{GroupView, Unreadable};
+use crate::micros::{Micros, POLLING_PERIOD};
 use crate::{End, Ended, Mark};
 
 /// One transaction: the group's record as it should be, and the marks of hosts that go with it. It holds only
-/// if neither the record, nor the hosts, nor those records that it depends on have changed meanwhile.
+/// while all records that it names are of the revisions that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// Which group.
     pub group: usize,
     /// The record that it was made from.
     pub before: GroupRecord,
+    /// When that was written; none is stored if that is none.
+    pub revision: Option<Revision>,
     /// The record afterwards.
     pub record: GroupRecord,
     /// What happens to which hosts.
-    pub marks: Vec<(HostId, Mark)>,
-    /// The groups whose records must be as the engine knows them.
-    pub depends_on: Vec<usize>,
+    pub marks: Vec<Marked>,
+    /// The groups whose records must be as the engine knows them, and when these were written.
+    pub depends_on: Vec<(usize, Option<Revision>)>,
+}
+
+/// What happens to one host, and the record that this was decided from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marked {
+    /// Which host.
+    pub host: HostId,
+    /// What happens.
+    pub mark: Mark,
+    /// When its record was written.
+    pub revision: Revision,
+}
+
+/// What is being stored at the moment, and is left alone until that is done.
+#[derive(Clone, Copy)]
+pub struct InProgress<'p> {
+    /// Whether a decision about that group is being stored.
+    pub group: &'p dyn Fn(usize) -> bool,
+    /// Whether that host's record is being written.
+    pub host: &'p dyn Fn(HostId) -> bool,
+}
+
+impl InProgress<'_> {
+    /// Nothing is being stored.
+    pub const NOTHING: InProgress<'static> = InProgress { group: &|_| false, host: &|_| false };
 }
 
 impl Engine {
     /// What should happen now: at most one decision for each group, of at most `batch` hosts. Once they are
     /// stored and the engine knows, there may be more.
-    pub fn decide(&mut self, now: Timestamp, batch: usize) -> Vec<Decision> {
-        self.policy.set(now);
-        for index in &mut self.groups {
-            index.clock.set(now);
+    pub fn decide(&mut self, now: Timestamp, batch: usize, in_progress: InProgress<'_>) -> Vec<Decision> {
+        self.view.policy.refresh(now);
+        for view in &mut self.view.groups {
+            view.windows.refresh(now);
         }
-        (0..self.groups.len()).filter_map(|group| self.decide_group(group, now, batch)).collect()
+        let free = (0..self.indexes.len()).filter(|group| !(in_progress.group)(*group));
+        free.filter_map(|group| self.decide_group(group, now, batch, in_progress.host)).collect()
     }
 
     /// When to ask again, if nothing is heard until then.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut next = Moment::NEVER;
-        let mut consider = |at: Option<Moment>| next = at.into_iter().fold(next, Moment::min);
-        let ahead = |at: Timestamp| Some(Moment::from(at)).filter(|_| at > now);
-        for index in &self.groups {
+        let mut next = Micros::NEVER;
+        let mut consider = |at: Option<Micros>| next = at.into_iter().fold(next, Micros::min);
+        let ahead = |at: Timestamp| Some(Micros::from(at)).filter(|_| at > now);
+        for (index, view) in self.indexes.iter().zip(&self.view.groups) {
             consider(index.flying.first().map(|(deadline, _)| *deadline));
-            consider(index.record.window.map(|window| window.end.into()));
-            consider(index.clock.open(now).map(|open| open.end.into()));
-            consider(index.clock.next_opening(now).map(Moment::from));
-            consider(index.record.window.and_then(|window| ahead(window.start)));
-            consider(index.record.closed.and_then(ahead));
-            consider(index.record.run.and_then(|run| ahead(run.start).or(ahead(run.end))));
+            consider(view.record.window.map(|window| window.end.into()));
+            consider(view.windows.open(now).map(|open| open.end.into()));
+            consider(view.windows.next_opening(now).map(Micros::from));
+            consider(view.record.window.and_then(|window| ahead(window.start)));
+            consider(view.record.closed.and_then(ahead));
+            consider(view.record.run.and_then(|run| ahead(run.start).or(ahead(run.end))));
             consider(
                 index.away.last().map(|(since, _)| since.plus(POLLING_PERIOD)).filter(|at| *at > now.into()),
             );
@@ -53,27 +84,54 @@ impl Engine {
         next.timestamp()
     }
 
-    fn decide_group(&self, group: usize, now: Timestamp, batch: usize) -> Option<Decision> {
-        let (index, limits) = (self.groups.get(group)?, self.plan.groups.get(group)?);
-        let enabled = self.plan.policy.enabled;
-        let mut draft = Draft { record: index.record.clone(), marks: Vec::new(), left: batch, now, enabled };
-        let may_go = enabled && self.missing(group).next().is_none();
-        let may_start = may_go && self.plan.paused.is_none() && index.record.paused.is_none();
+    fn decide_group(
+        &self,
+        group: usize,
+        now: Timestamp,
+        batch: usize,
+        is_busy: &dyn Fn(HostId) -> bool,
+    ) -> Option<Decision> {
+        let (index, view) = (self.indexes.get(group)?, self.view.groups.get(group)?);
+        let plan = &self.view.plan;
+        let limits = plan.groups.get(group)?;
+        if matches!(view.unreadable, Some(Unreadable::Group { .. })) {
+            return None;
+        }
+        let enabled = plan.policy.enabled;
+        let mut draft = Draft {
+            record: view.record.clone(),
+            marks: Vec::new(),
+            left: batch,
+            now,
+            enabled,
+            is_busy,
+            // What cannot be read may be anything: a host that is in flight, or that was never told.
+            knows_all: view.unreadable.is_none() && self.view.unreadable.is_none(),
+            // What another server did to hosts before these records were written is known.
+            is_caught_up: self.applied >= view.revision.unwrap_or_default().max(plan.revision),
+        };
+        let may_go = enabled && draft.knows_all && self.view.missing(group).next().is_none();
+        let may_start = may_go && plan.paused.is_none() && view.record.paused.is_none();
 
         self.end(&mut draft, index, limits);
         draft.halt(limits);
-        draft.close(index);
+        draft.close(view);
         self.take_back(&mut draft, index, limits);
-        let opened = may_start && draft.open(index);
+        let opened = may_start && draft.open(index, view);
         self.admit(&mut draft, index);
-        let started = may_start && draft.start(index, limits);
+        let started = may_start && draft.start(self, index, limits);
         draft.succeed(index, limits);
 
         let Draft { record, marks, .. } = draft;
-        let depends_on = if opened || started { self.plan.requires(group).to_vec() } else { Vec::new() };
-        (record != index.record || !marks.is_empty()).then(|| Decision {
+        let required = |group: &usize| (*group, self.view.groups.get(*group).and_then(|view| view.revision));
+        let depends_on = match opened || started {
+            true => plan.requires(group).iter().map(required).collect(),
+            false => Vec::new(),
+        };
+        (record != view.record || !marks.is_empty()).then(|| Decision {
             group,
-            before: index.record.clone(),
+            before: view.record.clone(),
+            revision: view.revision,
             record,
             marks,
             depends_on,
@@ -81,9 +139,11 @@ impl Engine {
     }
 
     /// Counts those whose end is known, or whose time is up: that of hosts that are told to stop is not.
-    fn end(&self, draft: &mut Draft, index: &Index, limits: &Group) {
-        for host in index.ended.iter().take(draft.left) {
-            let Some(slot) = self.hosts.get(host) else { continue };
+    fn end(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
+        let (is_busy, left) = (draft.is_busy, draft.left);
+        draft.knows_all &= !index.ended.iter().any(|host| is_busy(*host));
+        for host in index.ended.iter().filter(|host| !is_busy(**host)).take(left) {
+            let Some(slot) = self.view.hosts.get(*host) else { continue };
             if slot.is_flying() {
                 less_one(&mut draft.record.in_flight);
             }
@@ -107,65 +167,67 @@ impl Engine {
                     Mark::Finish(End::Upgraded)
                 }
             };
-            draft.mark(*host, mark);
+            draft.mark(*host, mark, slot.revision);
         }
         if !draft.enabled {
             return;
         }
-        let now = Moment::from(draft.now);
-        for (_, host) in index.flying.iter().take_while(|(deadline, _)| *deadline <= now).take(draft.left) {
-            let Some(slot) = self.hosts.get(host) else { continue };
+        let now = Micros::from(draft.now);
+        let left = draft.left;
+        let overdue = index.flying.iter().take_while(|(deadline, _)| *deadline <= now);
+        for (_, host) in overdue.filter(|(_, host)| !is_busy(*host)).take(left) {
+            let Some(slot) = self.view.hosts.get(*host) else { continue };
             let Some(started) = slot.started() else { continue };
             less_one(&mut draft.record.in_flight);
             let is_lost = deadlines(slot, started, limits, self.reachable_since).lost <= now;
             let end = if is_lost { End::Lost } else { End::TimedOut };
             *(if is_lost { &mut draft.record.failed } else { &mut draft.record.timed_out }) += 1;
-            draft.mark(*host, Mark::Finish(end));
+            draft.mark(*host, Mark::Finish(end), slot.revision);
         }
     }
 
     /// Takes back what nobody acknowledged before the window closed, and everything while updates are switched
     /// off, uncounted.
-    fn take_back(&self, draft: &mut Draft, index: &Index, limits: &Group) {
+    fn take_back(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
         if draft.record.window.is_some() {
             return;
         }
-        if !draft.enabled {
-            for (_, host) in index.flying.iter().take(draft.left) {
-                less_one(&mut draft.record.in_flight);
-                draft.mark(*host, Mark::TakeBack);
-            }
-            return;
-        }
-        let now = Moment::from(draft.now);
-        for host in &index.unacknowledged {
-            if draft.left == 0 {
-                return;
-            }
-            let Some((slot, started)) = self.hosts.get(host).and_then(|slot| Some((slot, slot.started()?)))
-            else {
-                continue;
-            };
-            if deadlines(slot, started, limits, self.reachable_since).first() > now {
-                less_one(&mut draft.record.in_flight);
-                draft.mark(*host, Mark::TakeBack);
-            }
+        let now = Micros::from(draft.now);
+        let is_vain = |host: &HostId| match self.view.hosts.get(*host) {
+            // Those whose time is up have ended.
+            Some(packed) if draft.enabled => packed.started().is_some_and(|started| {
+                deadlines(packed, started, limits, self.reachable_since).first() > now
+            }),
+            known => known.is_some(),
+        };
+        let is_free = |host: &HostId| !(draft.is_busy)(*host) && is_vain(host);
+        let revoked: Vec<HostId> = match draft.enabled {
+            true => index.unacknowledged.iter().copied().filter(is_free).take(draft.left).collect(),
+            false => index.flying.iter().map(|(_, host)| *host).filter(is_free).take(draft.left).collect(),
+        };
+        for host in revoked {
+            let Some(packed) = self.view.hosts.get(host) else { continue };
+            less_one(&mut draft.record.in_flight);
+            draft.mark(host, Mark::TakeBack, packed.revision);
         }
     }
 
     /// Marks those that are live as members; once all are, they may start.
-    fn admit(&self, draft: &mut Draft, index: &Index) {
+    fn admit(&self, draft: &mut Draft, index: &GroupIndex) {
         if !draft.record.admitting {
             return;
         }
-        let mut live = index.live(draft.now.into());
-        for host in live.by_ref().take(draft.left) {
-            let has_it = self.hosts.get(host).is_some_and(|slot| slot.on_version());
+        let (is_busy, left) = (draft.is_busy, draft.left);
+        let mut live = index.live(draft.now.into()).filter(|host| !is_busy(**host));
+        for host in live.by_ref().take(left) {
+            let Some(packed) = self.view.hosts.get(*host) else { continue };
+            let has_it = packed.on_version();
             draft.record.members += 1;
             draft.record.upgraded += u32::from(has_it);
-            draft.mark(*host, if has_it { Mark::AdmitUpgraded } else { Mark::Admit });
+            draft.mark(*host, if has_it { Mark::AdmitUpgraded } else { Mark::Admit }, packed.revision);
         }
-        if live.next().is_none() {
+        let all_admitted = live.next().is_none() && !index.live(draft.now.into()).any(|host| is_busy(*host));
+        if all_admitted && draft.is_caught_up && draft.knows_all {
             draft.record.admitting = false;
             draft.record.sealed = true;
         }
@@ -173,18 +235,23 @@ impl Engine {
 }
 
 /// A decision in the making.
-struct Draft {
+struct Draft<'d> {
     record: GroupRecord,
-    marks: Vec<(HostId, Mark)>,
+    marks: Vec<Marked>,
     /// How many more hosts may be marked.
     left: usize,
     now: Timestamp,
     enabled: bool,
+    is_busy: &'d dyn Fn(HostId) -> bool,
+    /// Whether the records of all hosts of the group can be read, and none is being written.
+    knows_all: bool,
+    /// Whether hosts that are not known do not exist.
+    is_caught_up: bool,
 }
 
-impl Draft {
-    fn mark(&mut self, host: HostId, mark: Mark) {
-        self.marks.push((host, mark));
+impl Draft<'_> {
+    fn mark(&mut self, host: HostId, mark: Mark, revision: Revision) {
+        self.marks.push(Marked { host, mark, revision });
         self.left = self.left.saturating_sub(1);
     }
 
@@ -216,7 +283,7 @@ impl Draft {
     /// opened by a server whose clock is, too; and one that has come to its end, or that another follows, is
     /// not opened again by a server whose clock is behind. A `run` that nobody took up in time is over
     /// too: a server that is behind would go back to it.
-    fn close(&mut self, index: &Index) {
+    fn close(&mut self, view: &GroupView) {
         if self.record.run.is_some_and(|run| run.end <= self.now) {
             self.record.run = None;
         }
@@ -224,7 +291,7 @@ impl Draft {
         if self.enabled && window.start > self.now {
             return;
         }
-        let due = self.due_window(index);
+        let due = self.due_window(view);
         match due {
             Some(due) if due.start == window.start => self.record.window = Some(due),
             _ => {
@@ -241,15 +308,15 @@ impl Draft {
     }
 
     /// Opens the window that is due, once what was left of the one before is taken back.
-    fn open(&mut self, index: &Index) -> bool {
+    fn open(&mut self, index: &GroupIndex, view: &GroupView) -> bool {
         let is_over = self.record.state == GroupState::Succeeded
             && index.newcomers.is_empty()
             && index.ready.is_empty();
         let is_clear = index.unacknowledged.is_empty()
             && self.record.window.is_none()
             && self.record.closed.is_none_or(|closed| closed <= self.now);
-        let Some(window) = self.due_window(index) else { return false };
-        if self.record.is_halted() || is_over || !is_clear {
+        let Some(window) = self.due_window(view) else { return false };
+        if self.record.is_halted() || is_over || !is_clear || !self.is_caught_up {
             return false;
         }
         self.record.window = Some(window);
@@ -261,7 +328,7 @@ impl Draft {
     }
 
     /// Starts as many as the limit leaves room for, by UUID.
-    fn start(&mut self, index: &Index, limits: &Group) -> bool {
+    fn start(&mut self, engine: &Engine, index: &GroupIndex, limits: &Group) -> bool {
         let is_open = self.record.window.is_some_and(|window| window.contains(self.now));
         if !is_open || self.record.admitting || self.record.is_halted() {
             return false;
@@ -269,18 +336,23 @@ impl Draft {
         let limit = limits.max_in_flight.ceil_of(self.record.members);
         let free = limit.saturating_sub(self.record.in_flight) as usize;
         let before = self.marks.len();
-        for host in index.ready.iter().take(free.min(self.left)) {
+        let is_busy = self.is_busy;
+        for host in index.ready.iter().filter(|host| !is_busy(**host)).take(free.min(self.left)) {
+            let Some(packed) = engine.view.hosts.get(*host) else { continue };
             self.record.in_flight += 1;
-            self.mark(*host, Mark::Start);
+            self.mark(*host, Mark::Start, packed.revision);
         }
         self.marks.len() > before
     }
 
     /// Succeeds when only those are unfinished that are held, or away for long and few.
-    fn succeed(&mut self, index: &Index, limits: &Group) {
+    fn succeed(&mut self, index: &GroupIndex, limits: &Group) {
         let record = &self.record;
         let is_open_question = matches!(record.state, GroupState::Active | GroupState::Scheduled);
         if !is_open_question || !record.sealed || record.admitting || !self.marks.is_empty() {
+            return;
+        }
+        if !self.is_caught_up || !self.knows_all {
             return;
         }
         let away = count(index.away.len());
@@ -296,9 +368,9 @@ impl Draft {
         }
     }
 
-    fn due_window(&self, index: &Index) -> Option<refit_types::Span> {
+    fn due_window(&self, view: &GroupView) -> Option<refit_types::Span> {
         let by_hand = self.record.run.filter(|run| run.contains(self.now));
-        by_hand.or_else(|| index.clock.open(self.now)).filter(|_| self.enabled)
+        by_hand.or_else(|| view.windows.open(self.now)).filter(|_| self.enabled)
     }
 }
 

@@ -2,13 +2,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{GroupRecord, GroupState, Schedule, Span};
+use refit_types::{GroupRecord, GroupState, Revision, Schedule, Span};
 
 use super::behaviour::{Fate, Purpose};
 use super::store::Store;
 use super::timeline::{GroupTimeline, Outcomes, Sample, Sampler, Timeline};
 use super::{Behaviour, Simulation};
-use crate::{Decision, Engine, Mark};
+use crate::{Decision, Engine, InProgress, Mark, Marked};
 
 /// Hosts of one decision. Decisions are stored at once, so this changes nothing but memory.
 const BATCH: usize = 1000;
@@ -67,11 +67,11 @@ impl<'s> Run<'s> {
         let mut tracks: Vec<Track> =
             plan.groups.iter().map(|_| Track::new(GroupRecord::fresh(plan.epoch, start))).collect();
         for (group, track) in tracks.iter().enumerate() {
-            engine.record(group, &track.record);
+            engine.record(group, &track.record, Revision::default());
         }
         for host in 0..store.len() {
             if let Some(facts) = store.facts(host) {
-                engine.host(&facts);
+                engine.host(&facts, Revision::default());
             }
             if let Some(track) = store.group(host).and_then(|group| tracks.get_mut(group)) {
                 track.hosts += 1;
@@ -123,7 +123,7 @@ impl<'s> Run<'s> {
     fn decide(&mut self) {
         let now = self.at(self.now);
         loop {
-            let decisions = self.engine.decide(now, BATCH);
+            let decisions = self.engine.decide(now, BATCH, InProgress::NOTHING);
             if decisions.is_empty() {
                 return;
             }
@@ -134,11 +134,11 @@ impl<'s> Run<'s> {
     }
 
     fn apply(&mut self, decision: Decision, now: Timestamp) {
-        for (id, mark) in decision.marks {
+        for Marked { host: id, mark, .. } in decision.marks {
             let host = Store::number(id);
             self.store.mark(host, mark, self.now);
             if let Some(facts) = self.store.facts(host) {
-                self.engine.host(&facts);
+                self.engine.host(&facts, Revision::default());
             }
             if let (Mark::Start, Some(packed)) = (mark, self.store.host(host)) {
                 let attempt = packed.attempt;
@@ -146,9 +146,9 @@ impl<'s> Run<'s> {
                 self.expect(What::Acknowledges, self.now + heard, host, attempt);
             }
         }
-        self.engine.record(decision.group, &decision.record);
+        self.engine.record(decision.group, &decision.record, Revision::default());
         let flying = self.store.flying(decision.group);
-        let limit = self.engine.progress(decision.group).limit;
+        let limit = self.engine.view().progress(decision.group).limit;
         if let Some(track) = self.tracks.get_mut(decision.group) {
             track.note(decision.record, flying, limit, now);
         }
@@ -195,12 +195,12 @@ impl<'s> Run<'s> {
             _ => return,
         }
         if let Some(facts) = self.store.facts(host) {
-            self.engine.host(&facts);
+            self.engine.host(&facts, Revision::default());
         }
     }
 
     fn is_told(&self, host: u32) -> bool {
-        self.engine.answer(Some(self.store.id(host)), self.at(self.now)).auto_update
+        self.engine.view().answer(Some(self.store.id(host)), self.at(self.now)).auto_update
     }
 
     /// Whether nothing more can come: all groups have ended, or wait for one that halted.
@@ -225,7 +225,7 @@ impl<'s> Run<'s> {
         let plan = &self.simulation.plan;
         let mut groups = Vec::with_capacity(self.tracks.len());
         for (group, track) in self.tracks.into_iter().enumerate() {
-            let waiting = self.engine.waiting(group, end).map(|waiting| waiting.in_words(end));
+            let waiting = self.engine.view().waiting(group, end).map(|waiting| waiting.in_words(end));
             let of = by_group.get(group).copied().unwrap_or_default();
             groups.push(track.timeline(&plan.groups[group], of, waiting, end));
         }

@@ -122,7 +122,7 @@ fn a_host_that_joined_again_does_not_inherit_what_it_reports_of_an_old_attempt()
         [0, 1].map(|number| (mark(&world, number).attempt, mark(&world, number).outcome)),
         [(2, None), (2, None)]
     );
-    let is_acknowledged = world.servers[0].engine.facts(world.ids[1]).unwrap().acknowledged;
+    let is_acknowledged = world.servers[0].engine.view().facts(world.ids[1]).unwrap().acknowledged;
     assert!(!is_acknowledged && record(&world, 0).in_flight == 2);
 }
 
@@ -136,8 +136,8 @@ fn an_attempt_that_cannot_be_counted_on_does_not_break_anything() {
     let (server, now) = (&mut world.servers[0], world.now);
     server.catch_up_with_all(&world.store);
     for _ in 0..2 {
-        for decision in server.engine.decide(now, 10) {
-            server.apply(&mut world.store, &decision, now);
+        for commit in server.decide(now) {
+            commit.store(&mut world.store, now);
         }
         server.catch_up_with_all(&world.store);
     }

@@ -21,7 +21,7 @@ fn in_turns(world: &mut World) -> u64 {
             world.step(&step).unwrap_or_else(|broken| panic!("{broken}"));
         }
     }
-    world.store.revision - before
+    world.store.revision.0 - before.0
 }
 
 #[test]

@@ -91,12 +91,12 @@ pub fn mark(world: &World, number: usize) -> Upgrade {
 }
 
 pub fn is_told(world: &World, number: usize) -> bool {
-    world.servers[0].engine.answer(Some(world.ids[number]), world.now).auto_update
+    world.servers[0].engine.view().answer(Some(world.ids[number]), world.now).auto_update
 }
 
 pub fn waiting(world: &World, group: usize) -> Option<String> {
     let engine = &world.servers[0].engine;
-    engine.waiting(group, world.now).map(|waiting| waiting.in_words(world.now))
+    engine.view().waiting(group, world.now).map(|waiting| waiting.in_words(world.now))
 }
 
 pub fn is_halted(world: &World, group: u8) -> bool {

@@ -34,9 +34,9 @@ fn a_host_that_was_heard_until_just_now_is_a_member() {
     host(&mut world, 0, HostStep::Leave);
     host(&mut world, 2, HostStep::Leave);
     pass(&mut world, 0);
-    assert_eq!(world.servers[0].engine.progress(0).newcomers, 1);
+    assert_eq!(world.servers[0].engine.view().progress(0).newcomers, 1);
     pass(&mut world, 29);
-    let progress = world.servers[0].engine.progress(0);
+    let progress = world.servers[0].engine.view().progress(0);
     assert_eq!((record(&world, 0).members, progress.away, progress.newcomers), (3, 2, 0));
     (0..3).for_each(|number| host(&mut world, number, HostStep::Return));
     pass(&mut world, 1);
@@ -56,7 +56,7 @@ fn held_hosts_take_no_slot_and_do_not_block() {
     host(&mut world, 3, HostStep::Upgrade);
     pass(&mut world, 1);
     assert_eq!(
-        (record(&world, 0).state, world.servers[0].engine.progress(0).held),
+        (record(&world, 0).state, world.servers[0].engine.view().progress(0).held),
         (GroupState::Succeeded, 3)
     );
 }

@@ -78,7 +78,7 @@ fn strangers_and_hosts_without_a_group_follow_the_policy() {
     join(&mut world, 0, 5);
     let answers = |world: &World| {
         let engine = &world.servers[0].engine;
-        [None, Some(world.ids[0])].map(|host| engine.answer(host, world.now).auto_update)
+        [None, Some(world.ids[0])].map(|host| engine.view().answer(host, world.now).auto_update)
     };
     assert_eq!(answers(&world), [false, false]);
     pass(&mut world, UNTIL_MIDNIGHT);

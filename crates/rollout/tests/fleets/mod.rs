@@ -61,7 +61,7 @@ pub fn planned(config: &ClusterMaintenanceConfig, schedule: Schedule) -> Plan {
         paused: None,
         unknown: Default::default(),
     };
-    Plan::new(&record, config)
+    Plan::new(&record, Default::default(), config)
 }
 
 /// Three groups, each after the one before.

@@ -222,13 +222,13 @@ impl Said {
         by_hand || open_window(&self.group(name).window, now).is_some()
     }
 
-    /// When the started host has timed out.
-    pub fn times_out_at(&self, instance: &Instance) -> Option<Timestamp> {
+    /// When the started host has timed out. After an outage it gets the time to come back and report.
+    pub fn times_out_at(&self, instance: &Instance, reachable_since: Timestamp) -> Option<Timestamp> {
         let mark = self.mark(instance)?;
         let group = self.group(mark.group_name.as_str());
         let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
         let polling = if self.has_acknowledged(instance) { 0 } else { POLLING };
-        Some(after(mark.start_time?, own + polling))
+        Some(after(mark.start_time?, own + polling).max(after(reachable_since, EXPIRY)))
     }
 
     /// When the started host has failed because nobody hears it.

@@ -146,7 +146,7 @@ impl World {
     fn remove(&mut self, id: HostId) {
         let Some(instance) = self.store.records.instance(id).cloned() else { return };
         let said = self.said();
-        let plan = refit_rollout::Plan::new(&said.rollout, &said.config);
+        let plan = refit_rollout::Plan::new(&said.rollout, Default::default(), &said.config);
         let facts = facts(&plan, &instance);
         let mark = said.mark(&instance).cloned();
         let group = mark.as_ref().map(|mark| {
@@ -202,7 +202,9 @@ impl World {
     /// Agents that are told to go wake their updaters at once.
     pub fn hosts_acknowledge(&mut self) {
         for id in self.ids.clone() {
-            if let Some(attempt) = self.servers[0].engine.hint(id, self.now).filter(|attempt| *attempt > 0) {
+            if let Some(attempt) =
+                self.servers[0].engine.view().hint(id, self.now).filter(|attempt| *attempt > 0)
+            {
                 let known = self.store.records.instance(id).and_then(|host| host.report.as_ref());
                 if known.is_some_and(|report| report.hint_acknowledged != attempt) {
                     self.change_report(id, |report, _| report.hint_acknowledged = attempt);

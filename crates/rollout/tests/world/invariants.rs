@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use refit_rollout::{Decision, End, Engine, Mark};
+use refit_rollout::{Decision, End, Engine, Mark, Marked};
 use refit_types::{GroupRecord, GroupState, HaltCause, HostId, Instance, Outcome, Upgrade};
 use uuid::Uuid;
 
@@ -90,7 +90,11 @@ pub fn of_the_servers(world: &World) -> Held {
         if server.is_behind_its_cache() {
             continue;
         }
-        hold!(RESTART, server.engine == server.rebuilt(), "server {number} is not what its cache says");
+        hold!(
+            RESTART,
+            server.engine == server.rebuilt(&world.store),
+            "server {number} is not what its cache says"
+        );
         progress_is_counted(&server.cache, &server.engine, &world.store)?;
         answers_agree(&server.cache, &server.engine, now)?;
     }
@@ -105,7 +109,7 @@ fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
         }
         for host in world.store.records.instances() {
             let is_member = said.mark(host).is_some_and(|mark| mark.group_name.as_str() == name);
-            let told = server.engine.answer(Some(host.host_id), world.now + server.skew).auto_update;
+            let told = server.engine.view().answer(Some(host.host_id), world.now + server.skew).auto_update;
             hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
         }
     }
@@ -117,9 +121,9 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
     for (position, group) in said.groups().iter().enumerate() {
         let name = group.name.as_str();
         let record = records.group(name);
-        hold!(PROGRESS, engine.group_record(position) == Some(&record), "{name}: {record:?}");
+        hold!(PROGRESS, engine.view().group_record(position) == Some(&record), "{name}: {record:?}");
         let count = said.recount(name, record.round, &records.instances(), &store.gone);
-        let progress = engine.progress(position);
+        let progress = engine.view().progress(position);
         let expected =
             [said.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
         let found = [progress.limit, progress.held, progress.away, progress.ready, progress.newcomers];
@@ -131,9 +135,9 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
     let expected = (alone.len() as u32, have_it as u32);
     hold!(
         PROGRESS,
-        engine.ungrouped() == expected,
+        engine.view().ungrouped() == expected,
         "without a group: {:?}, {expected:?}",
-        engine.ungrouped()
+        engine.view().ungrouped()
     );
     Ok(())
 }
@@ -145,7 +149,7 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
     let known = records.instances().into_iter().map(|host| (Some(host.host_id), Some(host)));
     for (id, instance) in known.chain(strangers) {
         let expected = said.answer(instance, record, now);
-        let answer = engine.answer(id, now);
+        let answer = engine.view().answer(id, now);
         let found = (answer.auto_update, answer.jitter_seconds, answer.attempt);
         hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
         let Some((id, instance)) = id.zip(instance) else { continue };
@@ -154,15 +158,15 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
             && !said.is_held(instance)
             && said.mark(instance).is_none_or(|mark| mark.outcome.is_none());
         let expected = wanted.then_some(answer.attempt);
-        hold!(ANSWERS, engine.hint(id, now) == expected, "{id}: the hint is not {expected:?}");
+        hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
     }
     Ok(())
 }
 
 /// Gives a host other outcomes and another version: nobody may see it from the answer.
 pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Held {
-    let Some(facts) = server.engine.facts(host) else { return Ok(()) };
-    let answer = server.engine.answer(Some(host), now);
+    let Some(facts) = server.engine.view().facts(host) else { return Ok(()) };
+    let answer = server.engine.view().answer(Some(host), now);
     let mut engine = server.engine.clone();
     for ended in [
         None,
@@ -173,8 +177,9 @@ pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Hel
         for [on_version, proving, undone] in
             [[false, false, false], [true, false, false], [false, true, false], [false, false, true]]
         {
-            engine.host(&refit_rollout::HostFacts { ended, on_version, proving, undone, ..facts.clone() });
-            let told = engine.answer(Some(host), now);
+            let facts = refit_rollout::HostFacts { ended, on_version, proving, undone, ..facts.clone() };
+            engine.host(&facts, Default::default());
+            let told = engine.view().answer(Some(host), now);
             hold!(OUTCOME, told == answer, "{host}: {told:?} once it is {ended:?}, {answer:?} before");
         }
     }
@@ -188,7 +193,7 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     let group = said.group(name);
     let (before, record) = (records.group(name), &decision.record);
     hold!(RESTART, decision.before == before, "{name}: made from {:?}, not {before:?}", decision.before);
-    let hosts: BTreeSet<HostId> = decision.marks.iter().map(|(host, _)| *host).collect();
+    let hosts: BTreeSet<HostId> = decision.marks.iter().map(|marked| marked.host).collect();
     hold!(MARKS, hosts.len() == decision.marks.len(), "{name}: a host is marked twice");
     hold!(MARKS, hosts.len() <= server.batch, "{name}: more marks than the batch");
     let same_rest =
@@ -223,16 +228,17 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
         hold!(START, !(is_opened && is_early), "{name}: opened again at {now}: {record:?}");
     }
 
-    for (host, mark) in &decision.marks {
+    for Marked { host, mark, .. } in &decision.marks {
         let instance = records.instance(*host).unwrap();
         let is_fair = is_fair(store, server, decision, instance, *mark, now);
         hold!(MARKS, is_fair, "{name}: {mark:?} for {instance:?} in {record:?} at {now}");
     }
-    let started: Vec<HostId> =
-        decision.marks.iter().filter(|(_, mark)| *mark == Mark::Start).map(|(host, _)| *host).collect();
+    let started = decision.marks.iter().filter(|marked| marked.mark == Mark::Start);
+    let started: Vec<HostId> = started.map(|marked| marked.host).collect();
     if !started.is_empty() {
         may_start(records, name, &before, record, now)?;
     }
+    nobody_is_forgotten(store, decision, now)?;
     if !server.is_up_to_date(store) {
         return Ok(());
     }
@@ -243,7 +249,7 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
             said.group_of(host) == Some(name)
                 && said.mark(host).is_none()
                 && is_live(host, now)
-                && decision.marks.iter().all(|(marked, _)| *marked != host.host_id)
+                && decision.marks.iter().all(|marked| marked.host != host.host_id)
         });
         hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     }
@@ -258,6 +264,26 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
         hold!(SETTLES, is_done, "{name} succeeded too early: {count:?}");
         hold!(SETTLES, said.may_leave(name, &hosts, record, now), "{name} left too many behind: {count:?}");
     }
+    Ok(())
+}
+
+/// A group is sealed with every host that was there when its record, or that of the epoch, was written. Which of
+/// those that came later are taken in depends on how much of the watch the server has seen.
+fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> Held {
+    let (records, said) = (&store.records, store.records.said());
+    let name = said.groups()[decision.group].name.as_str();
+    if !decision.record.sealed || decision.record.admitting || !decision.before.admitting {
+        return Ok(());
+    }
+    let written = decision.revision.unwrap_or_default().max(records.said.revision);
+    let were_there = records.hosts.values().filter(|stored| stored.revision <= written);
+    let forgotten = were_there.filter_map(|stored| stored.value.as_deref()).find(|host| {
+        said.group_of(host) == Some(name)
+            && said.mark(host).is_none()
+            && is_live(host, now)
+            && decision.marks.iter().all(|marked| marked.host != host.host_id)
+    });
+    hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     Ok(())
 }
 
@@ -326,7 +352,7 @@ fn is_fair(
                     && in_flight
                     && !has_it
                     && !is_lost
-                    && said.times_out_at(instance).is_some_and(|at| at <= now)
+                    && said.times_out_at(instance, server.reachable_since).is_some_and(|at| at <= now)
             }
         }
 }
@@ -414,7 +440,7 @@ pub fn of_sleep(world: &World) -> Held {
             let round = |name: &str| world.store.records.group(name).round;
             let doing = said.group_of(host).and_then(|name| said.doing(host, round(name)));
             if doing == Some(Doing::InFlight) {
-                due.extend(said.times_out_at(host));
+                due.extend(said.times_out_at(host, server.reachable_since));
                 due.extend(said.is_lost_at(host, server.reachable_since));
             }
         }
@@ -436,11 +462,11 @@ fn is_settled(world: &World, host: &Instance, record: &GroupRecord) -> Held {
     }
     let is_over = said.is_held(host)
         || said.is_undone(host)
-        || said.times_out_at(host).is_some_and(|at| at <= now)
-        || world
-            .servers
-            .iter()
-            .any(|server| said.is_lost_at(host, server.reachable_since).is_some_and(|at| at <= now));
+        || world.servers.iter().any(|server| {
+            let lost = said.is_lost_at(host, server.reachable_since);
+            let timed_out = said.times_out_at(host, server.reachable_since);
+            lost.into_iter().chain(timed_out).any(|at| at <= now)
+        });
     hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
     let is_in_vain = record.window.is_none() && said.goes_in_vain(host);
     hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");

@@ -15,9 +15,9 @@ use refit_types::{ClusterMaintenanceConfig, HostId, RolloutRecord, Schedule};
 
 use crate::model::{Said, after};
 pub use hosts::HostStep;
-use invariants::{ENDS, EPOCH, Held, SETTLES, hold};
+use invariants::{COUNTS, ENDS, EPOCH, Held, SETTLES, hold};
 pub use operators::{OperatorStep, expression};
-pub use server::Server;
+pub use server::{Commit, Server};
 pub use store::Store;
 
 /// An invariant that did not hold.
@@ -60,14 +60,20 @@ pub enum Step {
     PassToWaking { server: u8 },
     /// A server's clock is set.
     Skew { server: u8, seconds: i16 },
-    /// A server hears some of what was written: what operators said, of groups, or of hosts.
-    Hear { server: u8, watch: u8, count: u8 },
-    /// A server hears again what it has heard before.
-    HearAgain { server: u8, watch: u8, back: u8 },
+    /// A server's watch tells it of some transactions.
+    Hear { server: u8, count: u8 },
+    /// A server's watch tells it again what it has told before.
+    HearAgain { server: u8, back: u8 },
+    /// A server reads what operators said and the records of groups, whatever its watch has told it.
+    Look { server: u8 },
     /// A server hears everything.
     HearAll { server: u8 },
-    /// A server decides, and what still holds is stored.
+    /// A server decides, and what still holds is stored at once.
     Decide { server: u8 },
+    /// A server decides, and sends that to the store.
+    Send { server: u8 },
+    /// The oldest transaction that a server has sent reaches the store, or does not.
+    Commit { server: u8, fate: Fate },
     /// All servers hear and decide until nothing is left to do.
     Settle,
     /// A server starts anew.
@@ -80,8 +86,24 @@ pub enum Step {
     HostsGo { some: u16 },
     /// An operator does something.
     Operator(OperatorStep),
+    /// Hosts go on and a server hears of it; before it decides, another one has stored what that means. It reads the
+    /// records of groups, which its watch is behind, decides, hears of all hosts, and only then reaches the store.
+    Overtaken { server: u8, other: u8, some: u16, fate: Fate },
     /// Hosts arrive, and before the servers decide about that, an operator does something they did not hear of.
     Race { some: u16, step: OperatorStep },
+}
+
+/// What becomes of a transaction on its way.
+#[derive(Debug, Clone, Copy)]
+pub enum Fate {
+    /// It is stored if it still holds, and the server hears of it.
+    Answered,
+    /// It reaches the store, and the answer is lost.
+    Unanswered,
+    /// It never reaches the store.
+    Lost,
+    /// It reaches the store twice.
+    Repeated,
 }
 
 impl World {
@@ -124,19 +146,27 @@ impl World {
                 let server = nth(server);
                 self.servers[server].skew = SignedDuration::from_secs(i64::from(*seconds));
             }
-            Step::Hear { server, watch, count } => {
-                self.servers[nth(server)].catch_up(&self.store, usize::from(*watch) % 3, usize::from(*count));
+            Step::Hear { server, count } => {
+                self.servers[nth(server)].catch_up(&self.store, usize::from(*count));
             }
-            Step::HearAgain { server, watch, back } => {
-                let (server, watch) = (&mut self.servers[nth(server)], usize::from(*watch) % 3);
-                let until = server.seen[watch];
-                let from = until.saturating_sub(usize::from(*back));
-                for event in &self.store.log[watch][from..until] {
-                    server.take_in(event);
-                }
+            Step::HearAgain { server, back } => {
+                self.servers[nth(server)].hear_again(&self.store, usize::from(*back));
             }
+            Step::Look { server } => self.servers[nth(server)].look(&self.store),
             Step::HearAll { server } => self.servers[nth(server)].catch_up_with_all(&self.store),
             Step::Decide { server } => drop(self.decide(nth(server))?),
+            Step::Send { server } => {
+                let sent = self.decided(nth(server))?;
+                self.servers[nth(server)].commits.extend(sent);
+            }
+            Step::Commit { server, fate } => {
+                let server = nth(server);
+                if !self.servers[server].commits.is_empty() {
+                    let commit = self.servers[server].commits.remove(0);
+                    let is_stored = self.commit(server, &commit, *fate)?;
+                    *self.tally.entry("Late".into()).or_default() += u32::from(is_stored);
+                }
+            }
             Step::Settle => self.settle()?,
             Step::Restart { server } => {
                 let (server, batch) = (nth(server), self.servers[nth(server)].batch);
@@ -150,6 +180,20 @@ impl World {
             Step::Host { host, step } => self.host_step(usize::from(*host), step),
             Step::HostsGo { some } => self.hosts_go(*some),
             Step::Operator(step) => self.operator_step(step)?,
+            Step::Overtaken { server, other, some, fate } => {
+                let (server, other) = (nth(server), nth(other));
+                self.hosts_go(*some);
+                for number in [server, other] {
+                    self.servers[number].catch_up_with_all(&self.store);
+                }
+                self.decide(other)?;
+                self.servers[server].look(&self.store);
+                let sent = self.decided(server)?;
+                self.servers[server].catch_up_with_all(&self.store);
+                for commit in &sent {
+                    self.commit(server, commit, *fate)?;
+                }
+            }
             Step::Race { some, step } => {
                 self.hosts_go(*some);
                 self.servers.iter_mut().for_each(|server| server.catch_up_with_all(&self.store));
@@ -170,7 +214,7 @@ impl World {
     }
 
     fn check_secrecy(&self) -> Held {
-        let looked_at = self.store.revision as usize;
+        let looked_at = self.store.revision.0 as usize;
         let server = &self.servers[looked_at % self.servers.len()];
         match self.ids.get(looked_at % self.ids.len().max(1)) {
             Some(host) => invariants::outcomes_are_secret(server, *host, self.now + server.skew),
@@ -178,47 +222,75 @@ impl World {
         }
     }
 
-    /// One server decides on what it knows; says how much of it was stored.
-    fn decide(&mut self, number: usize) -> Result<usize, Broken> {
-        let mut stored = 0;
-        let is_up_to_date = self.servers[number].is_up_to_date(&self.store);
+    /// What one server decides on what it knows.
+    fn decided(&mut self, number: usize) -> Result<Vec<Commit>, Broken> {
         let now = self.now + self.servers[number].skew;
-        let batch = self.servers[number].batch;
-        let decisions = self.servers[number].engine.decide(now, batch);
-        for decision in &decisions {
-            let server = &self.servers[number];
-            if !server.may_apply(&self.store, decision) {
-                *self.tally.entry("Refused".into()).or_default() += 1;
-                continue;
-            }
-            invariants::of_a_decision(&self.store, server, decision, now)?;
-            let before = self.store.clone_hosts(decision.marks.iter().map(|(host, _)| *host));
-            server.apply(&mut self.store, decision, self.now);
-            for ((host, mark), before) in decision.marks.iter().zip(before) {
-                let after = self.store.records.instance(*host).and_then(|host| host.upgrade.as_deref());
-                invariants::of_a_mark(&before, after, *mark, now)?;
-            }
-            stored += 1;
-            let opening = |record: &refit_types::GroupRecord| record.window.map(|window| window.start);
-            if opening(&decision.record) != opening(&decision.before) {
-                *self.edges.entry(decision.group).or_default() += 1;
-            }
-            let marks = decision.marks.iter().map(|(_, mark)| format!("{mark:?}"));
-            let entered = (decision.record.state != decision.before.state)
-                .then(|| decision.record.state.as_str().to_owned());
-            for happened in marks.chain(entered) {
-                *self.tally.entry(happened).or_default() += 1;
-            }
-            invariants::of_the_store(self)?;
+        let commits = self.servers[number].decide(now);
+        for commit in commits.iter().filter(|commit| commit.holds(&self.store)) {
+            invariants::of_a_decision(&self.store, &self.servers[number], &commit.decision, now)?;
         }
-        let in_vain = is_up_to_date && stored == 0 && !decisions.is_empty();
+        Ok(commits)
+    }
+
+    /// One server decides on what it knows, and stores it; says how much of it was stored.
+    fn decide(&mut self, number: usize) -> Result<usize, Broken> {
+        let is_up_to_date = self.servers[number].is_up_to_date(&self.store);
+        let (mut stored, commits) = (0, self.decided(number)?);
+        for commit in &commits {
+            stored += usize::from(self.commit(number, commit, Fate::Answered)?);
+        }
+        let in_vain = is_up_to_date && stored == 0 && !commits.is_empty();
         hold!(SETTLES, !in_vain, "what was decided on all there is was refused");
         Ok(stored)
+    }
+
+    /// A transaction reaches the store; whether it was stored.
+    fn commit(&mut self, number: usize, commit: &Commit, fate: Fate) -> Result<bool, Broken> {
+        if matches!(fate, Fate::Lost) {
+            *self.tally.entry("Lost".into()).or_default() += 1;
+            return Ok(false);
+        }
+        if !commit.holds(&self.store) {
+            *self.tally.entry("Refused".into()).or_default() += 1;
+            return Ok(false);
+        }
+        let decision = &commit.decision;
+        let before = self.store.clone_hosts(decision.marks.iter().map(|marked| marked.host));
+        let revision = commit.store(&mut self.store, self.now);
+        for (marked, before) in decision.marks.iter().zip(before) {
+            let after = self.store.records.instance(marked.host).and_then(|host| host.upgrade.as_deref());
+            invariants::of_a_mark(&before, after, marked.mark, commit.decided_at)?;
+        }
+        match fate {
+            Fate::Repeated => hold!(COUNTS, !commit.holds(&self.store), "stored twice: {decision:?}"),
+            Fate::Unanswered => *self.tally.entry("Unanswered".into()).or_default() += 1,
+            _ => {}
+        }
+        if !matches!(fate, Fate::Unanswered) {
+            self.servers[number].committed(commit, revision, &self.store);
+        }
+        let opening = |record: &refit_types::GroupRecord| record.window.map(|window| window.start);
+        if opening(&decision.record) != opening(&decision.before) {
+            *self.edges.entry(decision.group).or_default() += 1;
+        }
+        let marks = decision.marks.iter().map(|marked| format!("{:?}", marked.mark));
+        let entered = (decision.record.state != decision.before.state)
+            .then(|| decision.record.state.as_str().to_owned());
+        for happened in marks.chain(entered) {
+            *self.tally.entry(happened).or_default() += 1;
+        }
+        invariants::of_the_store(self)?;
+        Ok(true)
     }
 
     /// Everyone hears everything and decides, until nothing is left to do.
     pub fn settle(&mut self) -> Held {
         let same_clock = self.servers.iter().all(|server| server.skew == SignedDuration::ZERO);
+        for number in 0..self.servers.len() {
+            for commit in std::mem::take(&mut self.servers[number].commits) {
+                self.commit(number, &commit, Fate::Answered)?;
+            }
+        }
         self.edges.clear();
         for round in 0.. {
             let mut stored = 0;
@@ -310,7 +382,7 @@ impl World {
         groups
             .map(|(n, group)| {
                 let record = self.store.records.group(group.name.as_str());
-                (group.name.to_string(), record, engine.waiting(n, self.now))
+                (group.name.to_string(), record, engine.view().waiting(n, self.now))
             })
             .collect()
     }
@@ -321,13 +393,13 @@ impl World {
         let rollout = &self.said().rollout;
         for (n, group) in self.said().groups().iter().enumerate() {
             let fresh = refit_types::GroupRecord::fresh(rollout.epoch, rollout.began_at);
-            let known = server.engine.group_record(n).cloned();
+            let known = server.engine.view().group_record(n).cloned();
             let paused = known.as_ref().and_then(|record| record.paused);
             let expected = Some(refit_types::GroupRecord { paused, ..fresh });
             hold!(EPOCH, known == expected, "{}: {known:?}", group.name);
         }
         for host in self.store.records.instances() {
-            let answer = server.engine.answer(Some(host.host_id), self.now);
+            let answer = server.engine.view().answer(Some(host.host_id), self.now);
             let is_grouped = self.said().group_of(host).is_some();
             hold!(EPOCH, !(is_grouped && answer.auto_update), "{} goes on", host.host_id);
         }

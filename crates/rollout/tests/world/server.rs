@@ -1,6 +1,8 @@
+//! One server of the cluster: what it knows of the store, the engine on top of that, and what it is storing.
+
 use jiff::{SignedDuration, Timestamp};
-use refit_rollout::{Decision, Engine, HostFacts, Plan, marked};
-use refit_types::{HostId, Instance};
+use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, marked};
+use refit_types::{GroupRecord, HostId, Instance, Revision};
 
 use super::store::{Change, Event, Records, Store, Stored};
 use crate::model;
@@ -9,13 +11,27 @@ use crate::model;
 #[derive(Debug, Clone)]
 pub struct Server {
     pub cache: Records,
-    /// How much of each watch it has seen.
-    pub seen: [usize; 3],
+    /// How much of the watch it has seen.
+    pub seen: usize,
     pub engine: Engine,
     pub reachable_since: Timestamp,
     /// By how much its clock is off.
     pub skew: SignedDuration,
     pub batch: usize,
+    /// What it has decided and the store has not answered yet.
+    pub commits: Vec<Commit>,
+}
+
+/// A transaction on its way to the store: what it compares, and what it writes.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    pub decision: Decision,
+    /// When it was decided, by the server's clock.
+    pub decided_at: Timestamp,
+    said: Revision,
+    groups: Vec<(String, Option<Revision>)>,
+    name: String,
+    hosts: Vec<(HostId, Revision, Box<Instance>)>,
 }
 
 /// What the engine is told of a host.
@@ -27,37 +43,46 @@ impl Server {
     /// Starts on what is stored.
     pub fn start(store: &Store, now: Timestamp, batch: usize) -> Self {
         let said = store.records.said();
-        let plan = Plan::new(&said.rollout, &said.config);
+        let plan = Plan::new(&said.rollout, store.records.said.revision, &said.config);
         let mut server = Self {
             engine: Engine::new(plan, now),
             cache: store.records.clone(),
-            seen: store.log.each_ref().map(Vec::len),
+            seen: store.log.len(),
             reachable_since: now,
             skew: SignedDuration::ZERO,
             batch,
+            commits: Vec::new(),
         };
-        server.engine = server.rebuilt();
+        server.engine = server.rebuilt(store);
         server
     }
 
     /// An engine that knows nothing but this server's cache.
-    pub fn rebuilt(&self) -> Engine {
+    pub fn rebuilt(&self, store: &Store) -> Engine {
         let said = &self.cache.said.value;
-        let plan = Plan::new(&said.rollout, &said.config);
+        let plan = Plan::new(&said.rollout, self.cache.said.revision, &said.config);
         let mut engine = Engine::new(plan.clone(), self.reachable_since);
         for (name, stored) in &self.cache.groups {
             if let Some(group) = plan.position(name) {
-                engine.record(group, &stored.value);
+                engine.record(group, &stored.value, stored.revision);
             }
         }
-        for instance in self.cache.hosts.values().filter_map(|stored| stored.value.as_deref()) {
-            engine.host(&facts(&plan, instance));
+        for stored in self.cache.hosts.values() {
+            if let Some(instance) = stored.value.as_deref() {
+                engine.host(&facts(&plan, instance), stored.revision);
+            }
         }
+        engine.applied(self.applied(store));
         engine
     }
 
+    /// Up to where it has seen every change.
+    fn applied(&self, store: &Store) -> Revision {
+        self.seen.checked_sub(1).map_or(Revision::default(), |last| store.log[last].revision)
+    }
+
     /// Takes in one event; one that is older than what it knows is dropped.
-    pub fn take_in(&mut self, event: &Event) {
+    pub fn take_in(&mut self, event: &Event, store: &Store) {
         match &event.change {
             Change::Said(said) => {
                 if event.revision <= self.cache.said.revision {
@@ -66,9 +91,9 @@ impl Server {
                 let same_epoch = said.rollout.epoch == self.cache.said.value.rollout.epoch;
                 self.cache.said = Stored { revision: event.revision, value: (**said).clone() };
                 if same_epoch {
-                    self.engine.replan(Plan::new(&said.rollout, &said.config));
+                    self.engine.replan(Plan::new(&said.rollout, event.revision, &said.config));
                 } else {
-                    self.engine = self.rebuilt();
+                    self.engine = self.rebuilt(store);
                 }
             }
             Change::Group(name, record) => {
@@ -80,7 +105,7 @@ impl Server {
                     Stored { revision: event.revision, value: refit_types::GroupRecord::clone(record) },
                 );
                 if let Some(group) = self.engine.plan().position(name) {
-                    self.engine.record(group, record);
+                    self.engine.record(group, record, event.revision);
                 }
             }
             Change::Host(host, instance) => {
@@ -91,7 +116,7 @@ impl Server {
                 match instance {
                     Some(instance) => {
                         let facts = facts(self.engine.plan(), instance);
-                        self.engine.host(&facts);
+                        self.engine.host(&facts, event.revision);
                     }
                     None => self.engine.forget(*host),
                 }
@@ -99,26 +124,52 @@ impl Server {
         }
     }
 
-    pub fn catch_up(&mut self, store: &Store, watch: usize, count: usize) {
-        let from = self.seen[watch];
-        let until = store.log[watch].len().min(from + count);
-        for event in &store.log[watch][from..until] {
-            self.take_in(event);
+    /// Hears of so many transactions; each is heard of as a whole.
+    pub fn catch_up(&mut self, store: &Store, transactions: usize) {
+        for _ in 0..transactions {
+            let Some(next) = store.log.get(self.seen) else { break };
+            let rest = &store.log[self.seen..];
+            let length = rest.iter().take_while(|event| event.revision == next.revision).count();
+            for event in &rest[..length] {
+                self.take_in(event, store);
+            }
+            self.seen += length;
+            let applied = self.applied(store);
+            self.engine.applied(applied);
         }
-        self.seen[watch] = until;
     }
 
     pub fn catch_up_with_all(&mut self, store: &Store) {
-        (0..3).for_each(|watch| self.catch_up(store, watch, usize::MAX / 2));
+        self.catch_up(store, usize::MAX);
+    }
+
+    /// Hears again what it has heard before.
+    pub fn hear_again(&mut self, store: &Store, back: usize) {
+        let from = self.seen.saturating_sub(back);
+        for event in &store.log[from..self.seen] {
+            self.take_in(event, store);
+        }
+    }
+
+    /// Reads what operators said and the records of all groups, which its watch may be behind.
+    pub fn look(&mut self, store: &Store) {
+        let at = store.log.last().map_or(self.reachable_since, |event| event.at);
+        let said = &store.records.said;
+        let said = Event { at, revision: said.revision, change: Change::Said(Box::new(said.value.clone())) };
+        self.take_in(&said, store);
+        for (name, group) in &store.records.groups {
+            let change = Change::Group(name.clone(), Box::new(group.value.clone()));
+            self.take_in(&Event { at, revision: group.revision, change }, store);
+        }
     }
 
     pub fn is_up_to_date(&self, store: &Store) -> bool {
-        (0..3).all(|watch| self.seen[watch] == store.log[watch].len())
+        self.seen == store.log.len()
     }
 
     /// Whether it has seen all that was written until then.
     pub fn has_seen_until(&self, store: &Store, then: Timestamp) -> bool {
-        (0..3).all(|watch| store.log[watch].get(self.seen[watch]).is_none_or(|event| event.at > then))
+        store.log.get(self.seen).is_none_or(|event| event.at > then)
     }
 
     /// Whether something in its cache is of an epoch that it has not heard of yet.
@@ -129,35 +180,67 @@ impl Server {
             || hosts.into_iter().any(|upgrade| upgrade.epoch > epoch)
     }
 
-    /// Whether all that a decision rests on is still so.
-    pub fn may_apply(&self, store: &Store, decision: &Decision) -> bool {
-        let (known, stored) = (&self.cache, &store.records);
-        let group_unchanged = |group: &usize| {
-            let name = self.engine.plan().groups[*group].name.as_str();
-            let revision = |records: &Records| records.groups.get(name).map_or(0, |stored| stored.revision);
-            revision(known) == revision(stored)
-        };
-        let host_unchanged = |host: &HostId| {
-            let revision = |records: &Records| records.hosts.get(host).map(|stored| stored.revision);
-            revision(known) == revision(stored)
-        };
-        known.said.revision == stored.said.revision
-            && group_unchanged(&decision.group)
-            && decision.depends_on.iter().all(group_unchanged)
-            && decision.marks.iter().all(|(host, _)| host_unchanged(host))
+    /// What it decides now, as transactions that are yet to be stored.
+    pub fn decide(&mut self, now: Timestamp) -> Vec<Commit> {
+        let (groups, hosts): (Vec<usize>, Vec<HostId>) = (
+            self.commits.iter().map(|commit| commit.decision.group).collect(),
+            self.commits.iter().flat_map(|commit| commit.hosts.iter().map(|(host, _, _)| *host)).collect(),
+        );
+        let in_progress =
+            InProgress { group: &|group| groups.contains(&group), host: &|host| hosts.contains(&host) };
+        let decisions = self.engine.decide(now, self.batch, in_progress);
+        decisions.into_iter().map(|decision| self.commit(decision, now)).collect()
     }
 
-    /// Writes what was decided, by this server's clock.
-    pub fn apply(&self, store: &mut Store, decision: &Decision, now: Timestamp) {
+    fn commit(&self, decision: Decision, now: Timestamp) -> Commit {
         let plan = self.engine.plan();
-        let mut hosts = Vec::new();
-        for (host, mark) in &decision.marks {
-            let mut instance = store.records.hosts[host].value.clone().unwrap();
-            let upgrade = marked(plan, decision.group, &decision.record, &instance, *mark, now + self.skew);
+        let hosts = decision.marks.iter().map(|marked_host| {
+            let mut instance = self.cache.hosts[&marked_host.host].value.clone().unwrap();
+            let upgrade = marked(plan, decision.group, &decision.record, &instance, marked_host.mark, now);
             instance.upgrade = Some(Box::new(upgrade.unwrap()));
-            hosts.push((*host, Some(instance)));
-        }
+            (marked_host.host, marked_host.revision, instance)
+        });
+        let hosts = hosts.collect();
+        let named =
+            |(group, revision): (usize, Option<Revision>)| (plan.groups[group].name.to_string(), revision);
+        let own = (decision.group, decision.revision);
+        let groups = decision.depends_on.iter().copied().chain([own]).map(named).collect();
         let name = plan.groups[decision.group].name.to_string();
-        store.put_together(Some((name, decision.record.clone())), hosts, now);
+        Commit { said: self.cache.said.revision, groups, name, hosts, decided_at: now, decision }
+    }
+
+    /// Learns that its transaction was stored.
+    pub fn committed(&mut self, commit: &Commit, revision: Revision, store: &Store) {
+        let at = commit.decided_at;
+        let change = Change::Group(commit.name.clone(), Box::new(commit.decision.record.clone()));
+        self.take_in(&Event { at, revision, change }, store);
+        for (host, _, instance) in &commit.hosts {
+            let change = Change::Host(*host, Some(instance.clone()));
+            self.take_in(&Event { at, revision, change }, store);
+        }
+    }
+}
+
+impl Commit {
+    /// Whether everything that it compares is still so.
+    pub fn holds(&self, store: &Store) -> bool {
+        let records = &store.records;
+        let group_holds = |(name, revision): &(String, Option<Revision>)| {
+            records.groups.get(name).map(|stored| stored.revision) == *revision
+        };
+        let host_holds = |(host, revision, _): &(HostId, Revision, Box<Instance>)| {
+            let stored = records.hosts.get(host).filter(|stored| stored.value.is_some());
+            stored.map(|stored| stored.revision) == Some(*revision)
+        };
+        records.said.revision == self.said
+            && self.groups.iter().all(group_holds)
+            && self.hosts.iter().all(host_holds)
+    }
+
+    /// Stores it.
+    pub fn store(&self, store: &mut Store, now: Timestamp) -> Revision {
+        let hosts = self.hosts.iter().map(|(host, _, instance)| (*host, Some(instance.clone())));
+        let group: Option<(String, GroupRecord)> = Some((self.name.clone(), self.decision.record.clone()));
+        store.put_together(group, hosts.collect(), now)
     }
 }

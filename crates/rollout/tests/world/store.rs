@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use refit_types::{GroupRecord, HostId, Instance};
+use refit_types::{GroupRecord, HostId, Instance, Revision};
 
 use crate::model::{Gone, Said};
 
 /// A value and the revision at which it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored<T> {
-    pub revision: u64,
+    pub revision: Revision,
     pub value: T,
 }
 
@@ -16,7 +16,7 @@ pub struct Stored<T> {
 #[derive(Debug, Clone)]
 pub struct Event {
     pub at: Timestamp,
-    pub revision: u64,
+    pub revision: Revision,
     pub change: Change,
 }
 
@@ -39,24 +39,24 @@ pub struct Records {
 /// The one store of the cluster: what is there now, and every write that ever was.
 #[derive(Debug, Clone)]
 pub struct Store {
-    pub revision: u64,
+    pub revision: Revision,
     pub records: Records,
     pub gone: Vec<Gone>,
-    /// Watches on what operators said, on groups, and on hosts; each may lag as it likes.
-    pub log: [Vec<Event>; 3],
+    /// What a watch tells, in order; each server is as far behind as it happens to be.
+    pub log: Vec<Event>,
 }
 
 impl Store {
     pub fn new(said: Said, now: Timestamp) -> Self {
         let mut store = Self {
-            revision: 1,
+            revision: Revision(1),
             records: Records {
-                said: Stored { revision: 1, value: said.clone() },
+                said: Stored { revision: Revision(1), value: said.clone() },
                 groups: BTreeMap::new(),
                 hosts: BTreeMap::new(),
             },
             gone: Vec::new(),
-            log: Default::default(),
+            log: Vec::new(),
         };
         store.put_said(said, now);
         store
@@ -66,14 +66,14 @@ impl Store {
         hosts.filter_map(|host| self.records.instance(host).cloned()).collect()
     }
 
-    fn note(&mut self, watch: usize, at: Timestamp, change: Change) {
-        self.log[watch].push(Event { at, revision: self.revision, change });
+    fn note(&mut self, at: Timestamp, change: Change) {
+        self.log.push(Event { at, revision: self.revision, change });
     }
 
     pub fn put_said(&mut self, said: Said, at: Timestamp) {
-        self.revision += 1;
+        self.revision.0 += 1;
         self.records.said = Stored { revision: self.revision, value: said.clone() };
-        self.note(0, at, Change::Said(Box::new(said)));
+        self.note(at, Change::Said(Box::new(said)));
     }
 
     /// Writes of one transaction have one revision.
@@ -82,17 +82,18 @@ impl Store {
         group: Option<(String, GroupRecord)>,
         hosts: Vec<(HostId, Option<Box<Instance>>)>,
         at: Timestamp,
-    ) {
-        self.revision += 1;
+    ) -> Revision {
+        self.revision.0 += 1;
         let revision = self.revision;
         if let Some((name, record)) = group {
             self.records.groups.insert(name.clone(), Stored { revision, value: record.clone() });
-            self.note(1, at, Change::Group(name, Box::new(record)));
+            self.note(at, Change::Group(name, Box::new(record)));
         }
         for (host, instance) in hosts {
             self.records.hosts.insert(host, Stored { revision, value: instance.clone() });
-            self.note(2, at, Change::Host(host, instance));
+            self.note(at, Change::Host(host, instance));
         }
+        revision
     }
 }
 

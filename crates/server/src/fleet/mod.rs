@@ -1,71 +1,67 @@
-//! The hosts of the cluster: every record in memory, kept current by watch, written by compare and swap.
+//! The fleet's state: every host record, what operators said, and the rollout engine. One task owns it all
+//! ([`owner`]), takes messages, and publishes a view that everybody else reads without a lock. This is the handle
+//! by which the rest of the server reads the view and sends the messages.
 
-mod looking;
+mod connection;
+mod counters;
+mod host_records;
+mod host_write;
+mod owner;
 mod record;
+mod store_snapshot;
+mod view;
+mod watcher;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use refit_backend::{
-    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Patience, Read, Result, Revision,
-    SharedBackend, Transaction,
-};
-use refit_types::{AgentRole, HostId, Instance, StoredWord};
-use tokio::sync::{Notify, watch};
+use refit_backend::{Error, Expect, Patience, Result, Revision, SharedBackend, Transaction};
+use refit_types::{AgentRole, HostId, Instance, StoredWord, Version};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use looking::Tally;
-pub(crate) use record::{Heartbeat, after_heartbeat, is_forgotten, is_superseded};
+use crate::events::Events;
+use crate::find::{Answer, Answers};
+use crate::metrics::Metrics;
+pub(crate) use connection::Connection;
+pub(crate) use host_write::HostState;
+pub(crate) use owner::Owner;
+use owner::{HeartbeatMessage, Inbox, OperatorMessage, Outbox, Tick};
+pub(crate) use record::{Heartbeat, is_forgotten};
+pub(crate) use store_snapshot::{StoreSnapshot, Versioned, encoded, group_key, plan_key, readable};
+pub(crate) use view::FleetView;
 
-/// How long a write is tried while others write the same record, and how soon.
+/// How long a join is tried while others write the same record, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// How long to wait before the store is asked again for what a watch lost.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+/// Hosts that a walk shows at a time.
+const AT_ONCE: usize = 1000;
 
-/// Somebody who wants to know of every change, in the order in which records change.
-pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
-    /// A host is new, or its record has changed.
-    fn host_changed(&self, instance: &Instance);
-    /// A host is no longer part of the fleet.
-    fn host_gone(&self, host: HostId);
-    /// Everything was read again.
-    fn reloaded(&self);
-}
-
-/// Every host that has joined.
+/// Reads and changes the fleet's state.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     backend: SharedBackend,
-    server: Box<str>,
+    server: Arc<str>,
     now: fn() -> Timestamp,
-    hosts: RwLock<BTreeMap<HostId, Known>>,
-    /// The hosts that this server hears.
-    heard: Mutex<HashMap<HostId, Hearing>>,
+    view: Arc<ArcSwap<FleetView>>,
+    outbox: Outbox,
     streams: AtomicU64,
-    observer: OnceLock<Weak<dyn Observer>>,
-    is_loaded: AtomicBool,
-    tally: Tally,
 }
 
-/// A host that is heard, and over which of its streams: an old one may end after a new one has begun.
-#[derive(Debug, Clone)]
-struct Hearing {
-    stream: u64,
-    at: Timestamp,
-    /// Told when there is something to say to the host.
-    news: Arc<Notify>,
-}
-
-#[derive(Debug, Clone)]
-struct Known {
-    instance: Arc<Instance>,
-    revision: Revision,
+/// What the owner is made of.
+pub(crate) struct Parts {
+    pub(crate) backend: SharedBackend,
+    pub(crate) events: Arc<Events>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) server: Arc<str>,
+    /// What is advertised until an operator chooses a version.
+    pub(crate) own_version: Version,
+    pub(crate) now: fn() -> Timestamp,
 }
 
 /// What a heartbeat came to.
@@ -95,96 +91,51 @@ pub(crate) enum JoinRefused {
 }
 
 impl Fleet {
-    pub(crate) fn new(backend: SharedBackend, server: &str, now: fn() -> Timestamp) -> Arc<Self> {
-        let (hosts, heard) = (RwLock::default(), Mutex::default());
-        Arc::new(Self {
-            backend,
-            server: server.into(),
-            now,
-            hosts,
-            heard,
+    /// The handle, and the owner that is to be run.
+    pub(crate) fn new(parts: Parts) -> (Arc<Self>, Owner) {
+        let (outbox, inbox): (Outbox, Inbox) = owner::channels();
+        let advertised = parts.own_version.to_string().into();
+        let view = Arc::new(ArcSwap::from_pointee(FleetView { advertised, ..FleetView::default() }));
+        let fleet = Self {
+            backend: parts.backend.clone(),
+            server: parts.server.clone(),
+            now: parts.now,
+            view: view.clone(),
+            outbox,
             streams: AtomicU64::new(0),
-            observer: OnceLock::new(),
-            is_loaded: AtomicBool::new(false),
-            tally: Tally::default(),
-        })
+        };
+        (Arc::new(fleet), Owner::new(parts, view, inbox))
     }
 
-    /// Tells the observer of everything from now on. There is one.
-    pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
-        let _ = self.observer.set(observer);
+    /// What this server knows now.
+    pub(crate) fn view(&self) -> Arc<FleetView> {
+        self.view.load_full()
     }
 
-    fn tell(&self, told: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = self.observer.get().and_then(Weak::upgrade) {
-            told(observer.as_ref());
-        }
+    /// The time, no finer than the engine keeps it.
+    pub(crate) fn clock(&self) -> Timestamp {
+        let now = (self.now)();
+        Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
     }
 
     /// The host's record as this server knows it, and when that was written.
     pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        hosts.get(&host).map(|known| (known.instance.clone(), known.revision))
+        self.view.load().known(host)
     }
 
-    /// Shows every host, and whether they were loaded yet. Nothing changes meanwhile.
-    pub(crate) fn each(&self, show: impl FnOnce(&mut dyn Iterator<Item = &Instance>, bool)) {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        let is_loaded = self.is_loaded.load(Ordering::Acquire);
-        show(&mut hosts.values().map(|known| &*known.instance), is_loaded);
-    }
-
-    /// Reads one host's record again.
-    pub(crate) async fn refresh(&self, host: HostId) -> Result<()> {
-        let mut page = self.backend.read(&[Read::Key(key(host)?)]).await?.take(0);
-        match page.items.pop().as_ref().and_then(parsed) {
-            Some((_, known)) => self.remember(host, known),
-            None => self.forget(host, Revision(page.revision.0 + 1)),
-        }
-        Ok(())
-    }
-
-    /// Tells the observer once more what is known of a host.
-    pub(crate) fn retell(&self, host: HostId) {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = hosts.get(&host) {
-            self.tell(|observer| observer.host_changed(&known.instance));
-        }
-    }
-
-    /// Takes in what somebody stored with other things in one transaction.
-    pub(crate) fn stored_as(&self, host: HostId, instance: Instance, revision: Revision) {
-        self.remember(host, Known { instance: Arc::new(instance), revision });
-    }
-
-    /// Takes in that somebody deleted the record.
-    pub(crate) fn forgotten(&self, host: HostId, at: Revision) {
-        self.forget(host, at);
+    /// What is stored of a host now, for whoever is about to change it.
+    pub(crate) async fn stored(&self, host: HostId) -> Result<HostState> {
+        host_write::read_host(&self.backend, host).await
     }
 
     /// Where a host's record is stored.
-    pub(crate) fn key(host: HostId) -> Result<Key> {
-        key(host)
+    pub(crate) fn key(host: HostId) -> Result<refit_backend::Key> {
+        host_records::key(host)
     }
 
-    /// The host whose record is stored there.
-    pub(crate) fn host_of(key: &Key) -> Option<HostId> {
-        let below = key.as_str().strip_prefix(PREFIX)?;
-        below.strip_prefix('/')?.parse().ok()
-    }
-
-    /// Notes that a host is heard over a stream, whatever it says.
-    pub(crate) fn note(&self, host: HostId, stream: u64, news: &Arc<Notify>) {
-        let hearing = Hearing { stream, at: (self.now)(), news: news.clone() };
-        self.lock_heard().insert(host, hearing);
-    }
-
-    /// Writes what is new in a heartbeat that was heard before.
-    pub(crate) async fn store_heartbeat(&self, host: HostId, heartbeat: &Heartbeat) -> Result<()> {
-        let now = (self.now)();
-        let server = self.server.clone();
-        self.change(host, |known| record::after_heartbeat(known, heartbeat, &server, now)).await?;
-        Ok(())
+    /// Whether the host belongs to the fleet.
+    pub(crate) async fn knows(&self, host: HostId) -> Result<bool> {
+        Ok(!matches!(self.stored(host).await?, HostState::Removed(_)))
     }
 
     /// Adds a host. One that has reported before must prove to be the same by its certificate.
@@ -197,67 +148,100 @@ impl Fleet {
     ) -> Result<(), JoinRefused> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            let stored = self.stored(host).await?;
-            let instance = match &stored {
-                None => Instance::joined(host, hostname, roles.to_vec(), (self.now)()),
-                Some(known) if proven || known.instance.report.is_none() => {
-                    let mut instance = Instance::clone(&known.instance);
+            let (expect, instance) = match self.stored(host).await? {
+                HostState::Removed(_) => {
+                    (Expect::Absent, Instance::joined(host, hostname, roles.to_vec(), (self.now)()))
+                }
+                HostState::Known(known) if proven || known.value.report.is_none() => {
+                    let mut instance = Instance::clone(&known.value);
                     instance.hostname = hostname.into();
                     instance.roles.extend(roles.iter().copied().map(StoredWord::Known));
                     instance.roles.sort();
                     instance.roles.dedup();
-                    instance
+                    (Expect::Revision(known.revision), instance)
                 }
-                Some(_) => return Err(JoinRefused::Registered(host)),
+                HostState::Known(_) => return Err(JoinRefused::Registered(host)),
+                HostState::Unreadable(why) => return Err(unreadable(&why.value.key).into()),
             };
-            match self.replace(host, stored.as_ref(), instance).await {
+            let key = host_records::key(host)?;
+            let transaction = Transaction::new().expect(&key, expect).put(&key, encoded(&instance)?);
+            match self.backend.transact(transaction).await {
                 Err(Error::Conflict { .. }) if patience.pause().await => {}
-                other => return Ok(other?),
+                Err(error) => return Err(error.into()),
+                Ok(revision) => {
+                    let known = Versioned { value: Arc::new(instance), revision };
+                    return Ok(self.tell_host(host, HostState::Known(known)).await?);
+                }
             }
         }
     }
 
-    /// Tells a stream of heartbeats from all others.
-    pub(crate) fn new_stream(&self) -> u64 {
-        self.streams.fetch_add(1, Ordering::Relaxed)
+    /// A stream of heartbeats that begins, told apart from all others.
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Connection::new(stream, (self.now)()))
     }
 
-    /// Takes in what a host says over a stream, and writes what is new in it.
-    pub(crate) async fn heard(
+    /// Takes in what a host says over a stream. What says nothing new goes no further than this.
+    pub(crate) async fn heartbeat(
         &self,
         host: HostId,
-        stream: u64,
-        news: &Arc<Notify>,
-        heartbeat: &Heartbeat,
+        connection: &Arc<Connection>,
+        heartbeat: Heartbeat,
     ) -> Result<Heard> {
         let now = (self.now)();
-        let server = self.server.clone();
-        let change = |known: &Instance| record::after_heartbeat(known, heartbeat, &server, now);
-        self.note(host, stream, news);
-        let Some(instance) = self.change(host, change).await? else {
-            self.lock_heard().remove(&host);
-            return Ok(Heard::Removed);
-        };
-        Ok(Heard::Known { duplicate: instance.duplicate_at.is_some() })
+        connection.heard(now);
+        {
+            let view = self.view.load();
+            let is_registered =
+                view.connections.get(host).is_some_and(|known| known.stream == connection.stream);
+            let is_current = is_registered && !connection.is_deferred();
+            if let Some(known) = view.hosts.get(host).filter(|_| is_current)
+                && !view.unreadable.contains_key(&host)
+                && record::after_heartbeat(&known.value, &heartbeat, &self.server, now).is_none()
+            {
+                return Ok(Heard::Known { duplicate: known.value.duplicate_at.is_some() });
+            }
+        }
+        let (reply, answered) = oneshot::channel();
+        let (connection, heartbeat) = (connection.clone(), Box::new(heartbeat));
+        let message = HeartbeatMessage::Heartbeat { host, connection, heartbeat, reply };
+        self.outbox.heartbeats.send(message).await.map_err(|_| Error::Closed)?;
+        answered.await.map_err(|_| Error::Closed)?
     }
 
     /// Notes that a stream of that session has ended, unless the host is heard over another one.
-    pub(crate) async fn departed(&self, host: HostId, stream: u64, session: Uuid) {
-        match self.lock_heard().entry(host) {
-            Entry::Occupied(hearing) if hearing.get().stream == stream => drop(hearing.remove()),
-            Entry::Occupied(_) => return,
-            Entry::Vacant(_) => {}
-        }
-        let now = (self.now)();
-        let change = |known: &Instance| record::after_departure(known, session, &self.server, now);
-        if let Err(error) = self.change(host, change).await {
-            tracing::warn!(%error, %host, "the departure of a host could not be stored");
-        }
+    pub(crate) async fn disconnected(&self, host: HostId, stream: Option<u64>, session: Uuid) {
+        let message = HeartbeatMessage::Disconnected { host, stream, session };
+        // Who is not told is stopping, and the liveness of its hosts ends with it.
+        let _ = self.outbox.heartbeats.send(message).await;
     }
 
-    /// Whether the host belongs to the fleet.
-    pub(crate) async fn knows(&self, host: HostId) -> Result<bool> {
-        Ok(self.stored(host).await?.is_some())
+    /// Makes what was read of the store known, and waits until it is published.
+    pub(crate) async fn tell_snapshot(&self, snapshot: StoreSnapshot, asked: Instant) -> Result<()> {
+        self.tell(|done| OperatorMessage::Snapshot { snapshot: Box::new(snapshot), asked, done }).await
+    }
+
+    /// Makes known what was stored of a host, and waits until it is published.
+    pub(crate) async fn tell_host(&self, host: HostId, state: HostState) -> Result<()> {
+        self.tell(|done| OperatorMessage::Host { host, state, done }).await
+    }
+
+    async fn tell(&self, message: impl FnOnce(oneshot::Sender<()>) -> OperatorMessage) -> Result<()> {
+        let (done, published) = oneshot::channel();
+        self.outbox.operator.send(message(done)).await.map_err(|_| Error::Closed)?;
+        published.await.map_err(|_| Error::Closed)
+    }
+
+    /// Makes known what was read of the store because it was time to.
+    pub(crate) async fn tick(&self, snapshot: StoreSnapshot, asked: Instant) {
+        // Who is not told is stopping.
+        let _ = self.outbox.ticks.send(Tick { snapshot: Box::new(snapshot), asked }).await;
+    }
+
+    /// Waits until the owner wants the store to be read before it is time to.
+    pub(crate) async fn wants_poll(&self) {
+        self.outbox.poll.notified().await;
     }
 
     /// Up to `limit` hosts behind `after` for which `wanted` holds, and whether there may be more.
@@ -267,203 +251,72 @@ impl Fleet {
         limit: usize,
         wanted: impl Fn(&Instance) -> bool,
     ) -> (Vec<Arc<Instance>>, bool) {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = hosts.range((start, Bound::Unbounded)).map(|(_, known)| &known.instance);
+        let view = self.view();
         let mut page = Vec::new();
-        for instance in found.by_ref().filter(|instance| wanted(instance)) {
+        for (_, known) in view.hosts.iter_after(after).filter(|(_, known)| wanted(&known.value)) {
             if page.len() == limit {
                 return (page, true);
             }
-            page.push(instance.clone());
+            page.push(known.value.clone());
         }
         (page, false)
     }
 
-    /// When the host was last heard, as exactly as this server knows.
-    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
-        let heard = self.lock_heard().get(&instance.host_id).cloned();
-        heard.map_or(instance.last_seen, |heard| heard.at.max(instance.last_seen))
-    }
-
-    /// Whether this server hears the host now.
-    pub(crate) fn hears(&self, host: HostId) -> bool {
-        self.lock_heard().contains_key(&host)
-    }
-
-    /// Tells the streams of those hosts that there is something to say to them.
-    pub(crate) fn wake(&self, wanted: impl Fn(HostId) -> bool) {
-        let heard: Vec<HostId> = self.lock_heard().keys().copied().collect();
-        for host in heard.into_iter().filter(|host| wanted(*host)) {
-            if let Some(hearing) = self.lock_heard().get(&host) {
-                hearing.news.notify_one();
+    /// Shows the hosts behind `after` in the order of their UUIDs, some at a time, until `look` has seen
+    /// enough. All are of one moment.
+    pub(crate) fn walk(
+        &self,
+        after: Option<HostId>,
+        mut look: impl FnMut(&[&Arc<Instance>]) -> ControlFlow<()>,
+    ) {
+        let view = self.view();
+        let mut hosts = view.hosts.iter_after(after).map(|(_, known)| &known.value);
+        loop {
+            let some: Vec<&Arc<Instance>> = hosts.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() || look(&some).is_break() {
+                return;
             }
         }
+    }
+
+    /// When the host was last heard, as exactly as this server knows.
+    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
+        self.view.load().last_seen(instance)
     }
 
     /// How many hosts there are.
     pub(crate) fn len(&self) -> usize {
-        self.hosts.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.view.load().hosts.len()
     }
 
-    /// Loads every record and follows what becomes of them, until the server stops.
-    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        loop {
-            tokio::select! {
-                ended = self.load_and_watch() => {
-                    if let Err(error) = ended {
-                        tracing::warn!(%error, "the fleet is read again from the store");
-                    }
-                }
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RELOAD_PAUSE) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+    /// How many hosts run which version.
+    pub(crate) fn versions(&self) -> BTreeMap<Option<Version>, u64> {
+        BTreeMap::clone(&self.view.load().counters.versions)
     }
 
-    async fn load_and_watch(&self) -> Result<()> {
-        let range = KeyRange::below(&prefix()?);
-        let (mut rest, mut loaded, mut since) = (range.clone(), BTreeMap::new(), None);
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            since.get_or_insert(page.revision);
-            loaded.extend(page.items.iter().filter_map(parsed));
-            match page.items.last() {
-                Some(last) if page.more => rest = rest.after(&last.key),
-                _ => break,
-            }
-        }
-        {
-            let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
-            self.tally.reloaded(loaded.values().map(|known: &Known| &*known.instance));
-            *hosts = loaded;
-            self.is_loaded.store(true, Ordering::Release);
-            self.tell(|observer| observer.reloaded());
-        }
-        let mut watch = self.backend.watch(&range, since.unwrap_or_default()).await?;
-        loop {
-            self.apply(watch.next().await?);
-        }
+    /// Counts up whenever a host comes, goes, or says something new.
+    pub(crate) fn changes(&self) -> u64 {
+        self.view.load().counters.changes
     }
 
-    fn apply(&self, event: Event) {
-        match event.change {
-            Change::Put(item) => {
-                if let Some((host, known)) = parsed(&item) {
-                    self.remember(host, known);
-                }
-            }
-            Change::Delete(key) => {
-                let host = key.as_str().rsplit('/').next().and_then(|name| name.parse().ok());
-                if let Some(host) = host {
-                    self.forget(host, event.revision);
-                }
-            }
-        }
-    }
-
-    /// Keeps what is newer: a watch may be behind this server's own writes.
-    fn remember(&self, host: HostId, known: Known) {
-        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
-        let before = hosts.get(&host);
-        if before.is_some_and(|present| present.revision >= known.revision) {
-            return;
-        }
-        let has_news = before.is_some_and(|present| present.instance.upgrade != known.instance.upgrade);
-        self.tally.changed(before.map(|known| &*known.instance), Some(&known.instance));
-        self.tell(|observer| observer.host_changed(&known.instance));
-        hosts.insert(host, known);
-        // Only now: whoever is woken asks at once, and would miss what is not known yet.
-        if let Some(hearing) = self.lock_heard().get(&host).filter(|_| has_news) {
-            hearing.news.notify_one();
-        }
-    }
-
-    fn forget(&self, host: HostId, at: Revision) {
-        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
-        if hosts.get(&host).is_some_and(|known| known.revision < at) {
-            let gone = hosts.remove(&host);
-            self.tally.changed(gone.as_ref().map(|known| &*known.instance), None);
-            self.tell(|observer| observer.host_gone(host));
-        }
-    }
-
-    /// Writes what `change` makes of the record, again if somebody else did meanwhile; the record then.
-    async fn change(
-        &self,
-        host: HostId,
-        change: impl Fn(&Instance) -> Option<Instance>,
-    ) -> Result<Option<Arc<Instance>>> {
-        let mut known = self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(&host).cloned();
-        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
-        loop {
-            let present = match known {
-                Some(known) => known,
-                None => match self.stored(host).await? {
-                    Some(stored) => stored,
-                    None => return Ok(None),
-                },
-            };
-            let Some(changed) = change(&present.instance) else { return Ok(Some(present.instance)) };
-            match self.replace(host, Some(&present), changed).await {
-                Err(Error::Conflict { .. }) if patience.pause().await => known = None,
-                Err(other) => return Err(other),
-                Ok(()) => {
-                    known = self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(&host).cloned()
-                }
-            }
-            if let Some(known) = &known {
-                return Ok(Some(known.instance.clone()));
-            }
-        }
-    }
-
-    async fn stored(&self, host: HostId) -> Result<Option<Known>> {
-        let item = self.backend.get(&key(host)?).await?;
-        Ok(item.as_ref().and_then(parsed).map(|(_, known)| known))
-    }
-
-    async fn replace(&self, host: HostId, present: Option<&Known>, instance: Instance) -> Result<()> {
-        let key = key(host)?;
-        let expect = present.map_or(Expect::Absent, |known| Expect::Revision(known.revision));
-        let value = serde_json::to_vec(&instance).map_err(|error| Error::Invalid(error.to_string()))?;
-        let revision =
-            self.backend.transact(Transaction::new().expect(&key, expect).put(&key, value)).await?;
-        self.remember(host, Known { instance: Arc::new(instance), revision });
-        Ok(())
-    }
-
-    fn lock_heard(&self) -> std::sync::MutexGuard<'_, HashMap<HostId, Hearing>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether every record was read once.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.view.load().is_loaded
     }
 }
 
-const PREFIX: &str = "/instances/v1/default";
-
-fn prefix() -> Result<Key> {
-    Key::new(PREFIX)
-}
-
-fn key(host: HostId) -> Result<Key> {
-    prefix()?.child(host)
-}
-
-/// A record that cannot be read is passed over: a newer server may have written it.
-fn parsed(item: &Item) -> Option<(HostId, Known)> {
-    match serde_json::from_slice::<Instance>(&item.value) {
-        Ok(instance) => {
-            let known = Known { revision: item.revision, instance: Arc::new(instance) };
-            Some((known.instance.host_id, known))
-        }
-        Err(error) => {
-            tracing::warn!(key = %item.key, %error, "the record of a host cannot be read");
-            None
-        }
+impl Answers for Fleet {
+    fn answer(&self, host: Option<HostId>) -> Answer {
+        self.view.load().answer(host, self.clock())
     }
+}
+
+/// What is said of a record that this server must not touch.
+pub(crate) fn unreadable(key: &str) -> Error {
+    Error::Invalid(format!(
+        "{key} cannot be read by this server; was it written by a newer release? Ask a server of that release"
+    ))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,14 +1,16 @@
+//! What operators do about a rollout: each is a transaction on what is stored now, and holds on this server when it
+//! returns.
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{Error, Expect, Key, Patience, Result, Transaction};
-use refit_rollout::{Plan, removed, run_by_hand};
+use refit_rollout::{HostFacts, Plan, removed, run_by_hand};
 use refit_types::{Group, GroupName, GroupRecord, HostId, Instance, RolloutRecord};
 
 use super::Rollouts;
-use super::stored::{Stored, encoded, plan_key};
-use crate::events::{Event, SERVER};
-use crate::fleet::Fleet;
+use crate::events::Event;
+use crate::fleet::{Fleet, HostState, StoreSnapshot, encoded, group_key, plan_key, readable, unreadable};
 
 /// How long an operator's wish is tried while others write the same records, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -38,7 +40,7 @@ pub(crate) enum OperatorError {
 
 /// The epoch and a group of it, as they are stored now.
 struct Found {
-    stored: Stored,
+    stored: StoreSnapshot,
     group: Group,
     record: GroupRecord,
 }
@@ -84,16 +86,17 @@ impl Rollouts {
         kind: &str,
         message: &str,
     ) -> Result<(), OperatorError> {
-        self.store(|| {
-            let stored = self.read().stored.clone();
-            let Some(plan) = stored.plan.as_ref().filter(|_| stored.version.is_some()) else {
+        self.store(|stored| {
+            let (Some(plan), Some(revision)) =
+                (stored.rollout(), stored.plan.as_ref().map(|plan| plan.revision))
+            else {
                 return Err(OperatorError::NoVersion);
             };
-            let since = plan.value.paused.unwrap_or_else(|| self.clock());
-            let record = RolloutRecord { paused: paused.then_some(since), ..plan.value.clone() };
+            let since = plan.paused.unwrap_or_else(|| self.fleet.clock());
+            let record = RolloutRecord { paused: paused.then_some(since), ..plan.clone() };
             let event = Event { actor: by.into(), ..self.event(kind, "rollout", message) };
             let (key, value) = self.events.entry(event)?;
-            let transaction = Transaction::new().expect_revision(&plan_key()?, plan.revision);
+            let transaction = Transaction::new().expect_revision(&plan_key()?, revision);
             Ok(transaction.put(&plan_key()?, encoded(&record)?).put(&key, value))
         })
         .await
@@ -107,13 +110,13 @@ impl Rollouts {
         message: &str,
         change: impl Fn(&Found, Timestamp) -> Result<GroupRecord, OperatorError>,
     ) -> Result<(), OperatorError> {
-        self.store(|| {
-            let found = self.find_group(name)?;
-            let record = change(&found, self.clock())?;
+        self.store(|stored| {
+            let found = find_group(stored, name)?;
+            let record = change(&found, self.fleet.clock())?;
             let event = Event { actor: by.into(), ..self.event(kind, &format!("group/{name}"), message) };
             let (event, told) = self.events.entry(event)?;
             let (key, expect) = found.stored.group_unchanged(&found.group.name)?;
-            let plan = found.stored.plan.as_ref().map(|kept| kept.revision);
+            let plan = found.stored.plan.as_ref().map(|plan| plan.revision);
             let transaction = Transaction::new()
                 .expect(&plan_key()?, plan.map_or(Expect::Absent, Expect::Revision))
                 .expect(&key, expect);
@@ -124,55 +127,28 @@ impl Rollouts {
 
     /// Takes in what an operator has just stored, and decides anew.
     pub(crate) async fn operator_changed(&self) -> Result<()> {
-        self.look().await?;
-        self.changed.notify_one();
-        Ok(())
+        self.look().await
     }
 
     /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.
     async fn store(
         &self,
-        make: impl Fn() -> Result<Transaction, OperatorError>,
+        make: impl Fn(&StoreSnapshot) -> Result<Transaction, OperatorError>,
     ) -> Result<(), OperatorError> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            self.look().await?;
-            match self.backend.transact(make()?).await {
+            let stored = StoreSnapshot::read(&self.backend).await?;
+            if self.begin_if_due(&stored).await? {
+                continue;
+            }
+            match self.backend.transact(make(&stored)?).await {
                 Err(Error::Conflict { .. }) if patience.pause().await => {}
                 other => {
                     other?;
-                    break;
+                    return Ok(self.operator_changed().await?);
                 }
             }
         }
-        Ok(self.operator_changed().await?)
-    }
-
-    fn find_group(&self, name: &str) -> Result<Found, OperatorError> {
-        let stored = self.read().stored.clone();
-        let Some(plan) = stored.plan.as_ref().filter(|_| stored.version.is_some()) else {
-            return Err(OperatorError::NoVersion);
-        };
-        let plan = plan.value.clone();
-        let settings = stored.settings();
-        let groups = settings.groups(plan.schedule);
-        if plan.schedule == refit_types::Schedule::Immediate {
-            return Err(OperatorError::Immediate);
-        }
-        let Some(group) = groups.iter().find(|group| group.name.as_str() == name) else {
-            let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
-            return Err(OperatorError::NoGroup {
-                group: name.chars().take(80).collect(),
-                schedule: plan.schedule.to_string(),
-                known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
-            });
-        };
-        let record = match stored.groups.get(&group.name) {
-            Some(kept) if kept.value.epoch == plan.epoch => kept.value.clone(),
-            Some(kept) => kept.value.renewed(plan.epoch, plan.began_at),
-            None => GroupRecord::fresh(plan.epoch, plan.began_at),
-        };
-        Ok(Found { group: group.clone(), record, stored })
     }
 
     /// Removes a host, and what its group counts of it; whether it was there.
@@ -182,7 +158,8 @@ impl Rollouts {
         self.remove_if(host, |_| true, event).await
     }
 
-    /// Removes a host if that is still so, and stores the event with it; whether it did.
+    /// Removes a host if that is still so, and stores the event with it; whether it did. The
+    /// store alone is asked: counts are kept also while no version is chosen, and before this server knows the fleet.
     pub(super) async fn remove_if(
         &self,
         host: HostId,
@@ -191,24 +168,26 @@ impl Rollouts {
     ) -> Result<bool> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            self.look().await?;
-            self.fleet.refresh(host).await?;
-            let known = self.fleet.known(host).filter(|(instance, _)| holds(instance));
-            let Some((instance, revision)) = known else { return Ok(false) };
+            let stored = StoreSnapshot::read(&self.backend).await?;
+            let known = match self.fleet.stored(host).await? {
+                HostState::Known(known) if holds(&known.value) => known,
+                HostState::Unreadable(why) => return Err(unreadable(&why.value.key)),
+                _ => return Ok(false),
+            };
             let mut transaction = Transaction::new();
-            if let Some(upgrade) = &instance.upgrade {
-                let (key, expect, record) = self.without(&upgrade.group_name, &instance)?;
+            if let Some(upgrade) = &known.value.upgrade {
+                let (key, expect, record) = without(&stored, &upgrade.group_name, &known.value)?;
                 transaction = transaction.expect(&key, expect);
                 if let Some(record) = record {
                     transaction = transaction.put(&key, record);
                 }
             }
             let key = Fleet::key(host)?;
-            let transaction = transaction.expect_revision(&key, revision).delete(&key);
+            let transaction = transaction.expect_revision(&key, known.revision).delete(&key);
             let transaction = transaction.put_all(&[self.events.entry(event())?]);
             match self.backend.transact(transaction).await {
                 Ok(revision) => {
-                    self.fleet.forgotten(host, revision);
+                    self.fleet.tell_host(host, HostState::Removed(revision)).await?;
                     return Ok(true);
                 }
                 Err(Error::Conflict { .. }) if patience.pause().await => {}
@@ -216,22 +195,45 @@ impl Rollouts {
             }
         }
     }
+}
 
-    /// The record of a group without one of its members, and which one that is made from. The store alone is
-    /// asked: counts are kept also while no version is chosen, and before this server knows the fleet.
-    fn without(&self, name: &GroupName, instance: &Instance) -> Result<(Key, Expect, Option<Vec<u8>>)> {
-        let state = self.read();
-        let (key, expect) = state.stored.group_unchanged(name)?;
-        let plan = state.stored.plan.as_ref();
-        let plan = plan.map(|plan| Plan::new(&plan.value, &state.stored.settings()));
-        let facts = plan.map(|plan| state.facts(&plan, instance)).filter(|facts| facts.member);
-        let record = facts.zip(state.stored.groups.get(name));
-        let record = record.map(|(facts, kept)| encoded(&removed(&kept.value, &facts))).transpose()?;
-        Ok((key, expect, record))
+fn find_group(stored: &StoreSnapshot, name: &str) -> Result<Found, OperatorError> {
+    let plan = stored.rollout().ok_or(OperatorError::NoVersion)?;
+    let settings = stored.settings();
+    let groups = settings.groups(plan.schedule);
+    if plan.schedule == refit_types::Schedule::Immediate {
+        return Err(OperatorError::Immediate);
     }
+    let Some(group) = groups.iter().find(|group| group.name.as_str() == name) else {
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        return Err(OperatorError::NoGroup {
+            group: name.chars().take(80).collect(),
+            schedule: plan.schedule.to_string(),
+            known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
+        });
+    };
+    let record = stored.group_in(&group.name, plan);
+    let record = match record {
+        Ok(record) => record,
+        Err(_) => return Err(unreadable(group_key(&group.name)?.as_str()).into()),
+    };
+    Ok(Found { group: group.clone(), record, stored: stored.clone() })
+}
 
-    /// An event that this server tells of.
-    pub(super) fn event(&self, kind: &str, subject: &str, message: &str) -> Event {
-        Event::new(kind, format!("{SERVER} {}", self.server), subject, message)
-    }
+/// The record of a group without one of its members, and which one that is made from.
+fn without(
+    stored: &StoreSnapshot,
+    name: &GroupName,
+    instance: &Instance,
+) -> Result<(Key, Expect, Option<Vec<u8>>)> {
+    let (key, expect) = stored.group_unchanged(name)?;
+    let Some(plan) = readable(&stored.plan) else { return Ok((key, expect, None)) };
+    let plan = Plan::new(plan, Default::default(), &stored.settings());
+    let is_member = HostFacts::of(&plan, instance, None).member;
+    let record = match stored.groups.get(name).filter(|_| is_member).map(|group| &group.value) {
+        Some(Ok(record)) => Some(encoded(&removed(record, &HostFacts::of(&plan, instance, None)))?),
+        Some(Err(_)) => return Err(unreadable(key.as_str())),
+        None => None,
+    };
+    Ok((key, expect, record))
 }

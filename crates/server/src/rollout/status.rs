@@ -1,10 +1,13 @@
+//! How far a rollout is, for people: answered from the view, on the wire's terms.
+
 use refit_convert::blocked_by;
 use refit_proto::code_of;
 use refit_proto::rollouts::v1 as wire;
-use refit_rollout::{Ended, Engine, HostFacts};
+use refit_rollout::{Ended, HostFacts, RolloutView};
 use refit_types::{GroupRecord, HostId, Instance, Schedule};
 
-use super::{OperatorError, Rollouts, State};
+use super::{OperatorError, Rollouts};
+use crate::fleet::FleetView;
 use crate::rpc::timestamp;
 
 /// What a host of a group is told apart by.
@@ -61,28 +64,26 @@ impl Standing {
 impl Rollouts {
     /// How far everything is, for people.
     pub(crate) fn status(&self) -> wire::Rollout {
-        let now = self.clock();
-        let state = self.read();
-        let settings = state.stored.settings();
-        let chosen = state.stored.version.as_ref().map(|kept| &kept.value);
-        let plan = state.stored.plan.as_ref().map(|kept| &kept.value).filter(|_| chosen.is_some());
-        let engine = state.engine.as_ref();
-        let version = chosen.map(|chosen| chosen.agent_version.to_string());
-        let window = engine.and_then(|engine| engine.policy_window(now));
+        let (view, now) = (self.fleet.view(), self.fleet.clock());
+        let settings = view.snapshot.settings();
+        let chosen = view.snapshot.chosen();
+        let plan = view.snapshot.rollout();
+        let rollout = view.rollout.as_ref();
+        let window = rollout.and_then(|rollout| rollout.policy_window(now));
         let is_immediate = chosen.is_some_and(|chosen| chosen.agent_version_schedule == Schedule::Immediate);
         let window = window.filter(|_| !is_immediate);
-        let (hosts, on_version) = engine.map_or((0, 0), Engine::ungrouped);
+        let (hosts, on_version) = rollout.map_or((0, 0), RolloutView::ungrouped);
         let schedule = chosen.map(|chosen| chosen.agent_version_schedule.as_str()).unwrap_or_default();
         wire::Rollout {
             enabled: settings.agent_auto_update.enabled,
-            version: version.unwrap_or_else(|| self.own_version.to_string()),
+            version: view.advertised.to_string(),
             schedule: schedule.into(),
             schedule_code: code_of::<wire::Schedule>(schedule),
             epoch: plan.map_or(0, |plan| plan.epoch),
             began_at: plan.map(|plan| timestamp(plan.began_at)),
             paused_at: plan.and_then(|plan| plan.paused).map(timestamp),
-            groups: engine.map(|engine| groups(engine, now)).unwrap_or_default(),
-            ungrouped: engine.map(|_| wire::Ungrouped {
+            groups: rollout.map(|rollout| groups(rollout, now)).unwrap_or_default(),
+            ungrouped: rollout.map(|_| wire::Ungrouped {
                 hosts,
                 on_version,
                 opens_at: window.map(|window| timestamp(window.start)),
@@ -100,36 +101,34 @@ impl Rollouts {
         after: Option<HostId>,
         limit: usize,
     ) -> Result<(Vec<wire::GroupHost>, bool), OperatorError> {
-        let (plan, record) = {
-            let state = self.read();
-            let engine = state.engine.as_ref().ok_or(OperatorError::NoVersion)?;
-            let plan = engine.plan();
-            let Some(position) = plan.position(group) else {
-                let names: Vec<&str> = plan.groups.iter().map(|group| group.name.as_str()).collect();
-                return Err(OperatorError::NoGroup {
-                    group: group.chars().take(80).collect(),
-                    schedule: plan.schedule.to_string(),
-                    known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
-                });
-            };
-            let record = engine.group_record(position).cloned();
-            (plan.clone(), record.unwrap_or_else(|| GroupRecord::fresh(plan.epoch, plan.began_at)))
+        let view = self.fleet.view();
+        let rollout = view.rollout.as_ref().ok_or(OperatorError::NoVersion)?;
+        let plan = rollout.plan();
+        let Some(position) = plan.position(group) else {
+            let names: Vec<&str> = plan.groups.iter().map(|group| group.name.as_str()).collect();
+            return Err(OperatorError::NoGroup {
+                group: group.chars().take(80).collect(),
+                schedule: plan.schedule.to_string(),
+                known: if names.is_empty() { "none: it has no groups".into() } else { names.join(", ") },
+            });
         };
-        let position = plan.position(group);
+        let record = rollout.group_record(position).cloned();
+        let record = record.unwrap_or_else(|| GroupRecord::fresh(plan.epoch, plan.began_at));
         // The engine has worked out which group takes a host: expressions are too slow to ask for a fleet.
         let standing = |instance: &Instance| {
-            let state = self.read();
-            let engine = state.engine.as_ref().filter(|engine| engine.plan().epoch == plan.epoch)?;
-            let facts = engine.facts(instance.host_id).filter(|facts| facts.group == position)?;
+            let facts = rollout.facts(instance.host_id).filter(|facts| facts.group == Some(position))?;
             Some((Standing::of(&facts, &record), facts))
         };
         let is_wanted = |instance: &Instance| {
             standing(instance).is_some_and(|(found, _)| wanted.is_none_or(|wanted| wanted == found))
         };
-        let (page, more) = self.fleet.page(after, limit, is_wanted);
+        let found = view.hosts.iter_after(after).filter(|(_, known)| is_wanted(&known.value));
+        let mut page: Vec<_> = found.map(|(_, known)| known.value.clone()).take(limit + 1).collect();
+        let more = page.len() > limit;
+        page.truncate(limit);
         let hosts = page.iter().filter_map(|instance| {
             let (standing, facts) = standing(instance)?;
-            let reason = reason(&self.read(), &plan, instance, &facts, standing);
+            let reason = reason(&view, plan, instance, &facts, standing);
             Some(wire::GroupHost {
                 host_id: instance.host_id.to_string(),
                 hostname: instance.hostname.to_string(),
@@ -149,13 +148,13 @@ impl Rollouts {
     }
 }
 
-fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
-    let plan = engine.plan();
+fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
+    let plan = rollout.plan();
     let shown = plan.groups.iter().enumerate().filter_map(|(position, group)| {
-        let record = engine.group_record(position)?;
-        let progress = engine.progress(position);
-        let window = engine.window(position, now);
-        let waiting = engine.waiting(position, now);
+        let record = rollout.group_record(position)?;
+        let progress = rollout.progress(position);
+        let window = rollout.window(position, now);
+        let waiting = rollout.waiting(position, now);
         Some(wire::Group {
             name: group.name.to_string(),
             state: record.state.as_str().into(),
@@ -186,7 +185,7 @@ fn groups(engine: &Engine, now: jiff::Timestamp) -> Vec<wire::Group> {
 
 /// Why a host stands where it does, in words.
 pub(super) fn reason(
-    state: &State,
+    view: &FleetView,
     plan: &refit_rollout::Plan,
     instance: &Instance,
     facts: &HostFacts,
@@ -212,7 +211,7 @@ pub(super) fn reason(
             format!("told at {}{acknowledged}", told())
         }
         Standing::Held => HostFacts::held_because(plan, instance).unwrap_or_default(),
-        Standing::Away => match state.lost_since(instance) {
+        Standing::Away => match view.lost_since(instance) {
             Some(since) => format!("not connected since {}", shown(since)),
             None => String::new(),
         },

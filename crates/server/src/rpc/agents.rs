@@ -13,14 +13,14 @@ use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;
 use refit_proto::code_of;
 use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, StoredWord, UpdaterStatus};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 use super::{nodes, store_status, timestamp, token_status};
 use crate::access::{Caller, caller};
 use crate::authorities::{Authorities, Current};
-use crate::fleet::{Fleet, Heard, Heartbeat, JoinRefused};
+use crate::fleet::{Connection, Fleet, Heard, Heartbeat, JoinRefused};
 use crate::limiter::Limiter;
 use crate::rollout::Rollouts;
 
@@ -171,7 +171,7 @@ impl AgentService for Agents {
             departure: Departure {
                 fleet: self.fleet.clone(),
                 host,
-                stream: self.fleet.new_stream(),
+                connection: self.fleet.connect(),
                 session: None,
                 stop: self.stop.clone(),
             },
@@ -182,7 +182,7 @@ impl AgentService for Agents {
             caller,
             host,
             duplicate: false,
-            news: Arc::default(),
+            told: None,
             began: Instant::now(),
         };
         Ok(Response::new(Box::pin(stream::unfold(Some(pulse), |pulse| async move {
@@ -206,8 +206,8 @@ struct Pulse {
     incoming: Streaming<wire::HeartbeatRequest>,
     changes: watch::Receiver<()>,
     duplicate: bool,
-    /// Told when the rollout has something to say to this host.
-    news: Arc<Notify>,
+    /// The attempt that the host was last told of.
+    told: Option<u64>,
     began: Instant,
     departure: Departure,
 }
@@ -223,6 +223,18 @@ impl Pulse {
                 None => std::future::pending().await,
             }
         };
+        let connection = self.departure.connection.clone();
+        let is_told = self.told;
+        let (fleet, host, session) = (self.agents.fleet.clone(), self.host, self.departure.session);
+        // Others may have had the same news: what the host was told already is not told again.
+        let news = async {
+            loop {
+                connection.news.notified().await;
+                if hint(&fleet, host, session) != is_told {
+                    return;
+                }
+            }
+        };
         tokio::select! {
             message = tokio::time::timeout(SILENCE, self.incoming.message()) => match message {
                 Ok(Ok(Some(request))) => Some(self.take(request).await),
@@ -230,7 +242,7 @@ impl Pulse {
                 Err(_) => Some(Err(Status::deadline_exceeded("no heartbeat came for 90 s"))),
             },
             _ = self.changes.changed() => Some(self.still_good().map(|()| self.reply())),
-            () = self.news.notified() => Some(self.still_good().map(|()| self.reply())),
+            () = news => Some(self.still_good().map(|()| self.reply())),
             () = expired => Some(Err(Status::unauthenticated("the certificate of this stream has expired; connect with a new one"))),
             () = stopped => Some(Err(Status::unavailable("this server is stopping; connect to another"))),
         }
@@ -245,21 +257,18 @@ impl Pulse {
 
     async fn take(&mut self, request: wire::HeartbeatRequest) -> Result<wire::HeartbeatReply, Status> {
         self.still_good()?;
-        if self.agents.rollouts.sheds(self.began) {
+        if self.agents.rollouts.should_disconnect(self.began) {
             return Err(Status::unavailable("this server has lost its store; connect to another"));
         }
         let heartbeat = heartbeat(request, self.expires)?;
         self.departure.session.get_or_insert(heartbeat.report.session.id);
-        let (fleet, stream) = (&self.agents.fleet, self.departure.stream);
-        if self.agents.rollouts.takes(self.host, &heartbeat) {
-            fleet.note(self.host, stream, &self.news);
-            return Ok(self.reply());
-        }
-        match fleet.heard(self.host, stream, &self.news, &heartbeat).await.map_err(store_status)? {
+        let hostname = heartbeat.hostname.clone();
+        let connection = &self.departure.connection;
+        let heard = self.agents.fleet.heartbeat(self.host, connection, heartbeat).await;
+        match heard.map_err(store_status)? {
             Heard::Removed => return Err(removed(self.host)),
             Heard::Known { duplicate } => {
                 if duplicate && !self.duplicate {
-                    let hostname = &heartbeat.hostname;
                     tracing::warn!(target: "audit", host = %self.host, %hostname, "two processes report as one host");
                 }
                 self.duplicate = duplicate;
@@ -268,9 +277,9 @@ impl Pulse {
         Ok(self.reply())
     }
 
-    fn reply(&self) -> wire::HeartbeatReply {
-        let session = self.departure.session;
-        let hint = session.and_then(|session| self.agents.rollouts.hint(self.host, session));
+    fn reply(&mut self) -> wire::HeartbeatReply {
+        let hint = hint(&self.agents.fleet, self.host, self.departure.session);
+        self.told = hint;
         wire::HeartbeatReply {
             next: HEARTBEAT_EVERY.try_into().ok(),
             upgrade_due: hint.is_some(),
@@ -279,6 +288,11 @@ impl Pulse {
             duplicate_host: self.duplicate,
         }
     }
+}
+
+/// The attempt for which the host's agent should wake its updater now.
+fn hint(fleet: &Fleet, host: HostId, session: Option<Uuid>) -> Option<u64> {
+    fleet.view().hint(host, session?, fleet.clock())
 }
 
 /// How long until then; nothing if it has passed.
@@ -291,7 +305,7 @@ fn left_until(then: Timestamp, now: Timestamp) -> Duration {
 struct Departure {
     fleet: Arc<Fleet>,
     host: HostId,
-    stream: u64,
+    connection: Arc<Connection>,
     session: Option<Uuid>,
     stop: watch::Receiver<bool>,
 }
@@ -302,9 +316,9 @@ impl Drop for Departure {
         if *self.stop.borrow() {
             return;
         }
-        let (fleet, host, stream) = (self.fleet.clone(), self.host, self.stream);
+        let (fleet, host, stream) = (self.fleet.clone(), self.host, self.connection.stream);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { fleet.departed(host, stream, session).await });
+            runtime.spawn(async move { fleet.disconnected(host, Some(stream), session).await });
         }
     }
 }

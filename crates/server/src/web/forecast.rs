@@ -44,7 +44,7 @@ impl Proposal {
             paused,
             unknown: Default::default(),
         };
-        let plan = Plan::new(&record, &config);
+        let plan = Plan::new(&record, Default::default(), &config);
         let cohorts = cohorts(&plan, fleet, rollouts);
         preview(&plan, &cohorts, now, SECONDS_EACH)
     }

@@ -202,7 +202,7 @@ mod tests {
     async fn another_server_and_a_later_one_see_what_was() {
         let backend: SharedBackend = Arc::new(MemoryBackend::default());
         let new = || {
-            let fleet = Fleet::new(backend.clone(), "s", Timestamp::now);
+            let fleet = crate::fleet::tests::Bare::new(&backend, "s").fleet.clone();
             Samples::new(backend.clone(), fleet, Timestamp::now)
         };
         let one = new();

@@ -128,7 +128,7 @@ impl Wanted {
 }
 
 /// The name of a host's group.
-pub(super) fn name<'s>(survey: &'s Survey<'_>, place: Place) -> Option<&'s str> {
+pub(super) fn name(survey: &Survey, place: Place) -> Option<&str> {
     survey.plan()?.groups.get(place.group?).map(|group| group.name.as_str())
 }
 

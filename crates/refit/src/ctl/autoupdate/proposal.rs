@@ -56,7 +56,7 @@ impl Proposed {
             paused: None,
             unknown: Default::default(),
         };
-        Ok(Plan::new(&record, &config))
+        Ok(Plan::new(&record, Default::default(), &config))
     }
 }
 

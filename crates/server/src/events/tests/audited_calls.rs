@@ -9,17 +9,13 @@ use refit_proto::nodes::v1::node_service_server::NodeService;
 use refit_proto::nodes::v1::{CreateTokenRequest, DeleteNodeRequest, DeleteTokenRequest};
 use refit_proto::rotation::v1::SetPhaseRequest;
 use refit_proto::rotation::v1::rotation_service_server::RotationService;
-use refit_types::{AgentRole, HostId};
 use tonic::{Request, Status};
-use uuid::Uuid;
 
 use super::*;
 use crate::access::Caller;
 use crate::authorities::Authorities;
 use crate::connection::Peer;
-use crate::fleet::Fleet;
-use crate::metrics::Metrics;
-use crate::rollout::Rollouts;
+use crate::fleet::tests::{Bare, host};
 use crate::rotation::go_on;
 use crate::rpc::{Auth, Nodes, Rotations};
 use crate::web::Sessions;
@@ -41,11 +37,8 @@ struct World {
     nodes: Nodes,
     auth: Auth,
     rotations: Rotations,
+    _bare: Bare,
     _directory: tempfile::TempDir,
-}
-
-fn host(n: u128) -> HostId {
-    HostId::new(Uuid::from_u128(n))
 }
 
 fn in_a_month() -> Timestamp {
@@ -73,13 +66,11 @@ impl World {
         let stored = Authority::load(&*backend).await.unwrap().unwrap();
         let authorities = Authorities::new(backend.clone(), stored).unwrap();
         let events = Arc::new(Events::new(backend.clone(), now));
-        let fleet = Fleet::new(backend.clone(), "s1", now);
+        let bare = Bare::new(&backend, "s1");
+        let (fleet, rollouts) = (bare.fleet.clone(), bare.rollouts.clone());
         for n in 1..=2 {
-            fleet.join(host(n), "web", &[AgentRole::Node], false).await.unwrap();
+            bare.joins(n).await;
         }
-        let (metrics, version) = (Metrics::new("1.0.0", "sqlite"), "1.0.0".parse().unwrap());
-        let rollouts =
-            Rollouts::new(backend.clone(), fleet.clone(), events.clone(), metrics, "s1", version, now);
         rollouts.operator_changed().await.unwrap();
         let tokens = Arc::new(TokenStore::new(backend.clone(), &[]));
         let sessions = Arc::new(Sessions::new(backend.clone(), now));
@@ -102,6 +93,7 @@ impl World {
                 now,
             },
             rotations: Rotations { backend, fleet, authorities, events, now },
+            _bare: bare,
             _directory: directory,
         }
     }
@@ -110,7 +102,11 @@ impl World {
         let ttl = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
         match call {
             Call::CreateToken { seconds } => {
-                let request = CreateTokenRequest { roles: vec!["node".into()], ttl: ttl(seconds) };
+                let request = CreateTokenRequest {
+                    roles: vec!["node".into()],
+                    ttl: ttl(seconds),
+                    ..Default::default()
+                };
                 let path = "/refit.nodes.v1.NodeService/CreateToken";
                 self.nodes.create_token(by_alice(path, request)).await.map(drop)
             }
@@ -140,7 +136,7 @@ impl World {
                 Ok(())
             }
             Call::SetPhase(phase) => {
-                let request = SetPhaseRequest { phase: phase.to_string(), force: true };
+                let request = SetPhaseRequest { phase: phase.to_string(), force: true, ..Default::default() };
                 let path = "/refit.rotation.v1.RotationService/SetPhase";
                 self.rotations.set_phase(by_alice(path, request)).await.map(drop)
             }

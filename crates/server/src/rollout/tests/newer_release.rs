@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use refit_backend::KeyRange;
 use refit_testbed::{lost_newer_fields, with_newer_fields};
-use refit_types::Instance;
+use refit_types::{AgentRole, Instance};
 use serde_json::{Value, json};
 
 use super::*;
@@ -33,11 +33,9 @@ async fn newer_server_writes(bare: &Bare) -> BTreeMap<Key, Value> {
         bare.backend.put(&key, record.to_string().into()).await.unwrap();
         written.insert(key, record);
     }
-    for key in written.keys() {
-        if let Some(host) = Fleet::host_of(key) {
-            bare.rollouts.fleet.refresh(host).await.unwrap();
-        }
-    }
+    let known = |n| bare.fleet.known(host(n)).is_none_or(|(known, _)| !known.unknown.is_empty());
+    let all_known = async || (1..=4).all(known);
+    eventually("what was written is known", WITHIN, all_known).await;
     bare.rollouts.look().await.unwrap();
     written
 }
@@ -95,8 +93,8 @@ async fn what_a_newer_server_wrote_survives_a_rollout() {
     bare.say(vec![group("all", 100)], "3.0.0").await;
     bare.until("all", |record| record.epoch == 2 && record.in_flight == 3).await;
     assert_kept(&bare, &written, &[]).await;
-    let known: Instance = Instance::clone(&bare.rollouts.fleet.known(host(3)).unwrap().0);
-    let upgrade = known.upgrade.unwrap();
+    let item = bare.backend.get(&Fleet::key(host(3)).unwrap()).await.unwrap().unwrap();
+    let upgrade = serde_json::from_slice::<Instance>(&item.value).unwrap().upgrade.unwrap();
     assert!(upgrade.epoch == 2 && !upgrade.unknown.is_empty());
 }
 
@@ -104,8 +102,8 @@ async fn what_a_newer_server_wrote_survives_a_rollout() {
 async fn what_a_newer_server_wrote_survives_joining_again() {
     let bare = Bare::with_hosts(&store(), 1).await;
     let written = newer_server_writes(&bare).await;
-    bare.rollouts.fleet.join(host(1), "web", &[AgentRole::Kube], true).await.unwrap();
-    let known = bare.rollouts.fleet.known(host(1)).unwrap().0;
+    bare.fleet.join(host(1), "web", &[AgentRole::Kube], true).await.unwrap();
+    let known = bare.fleet.known(host(1)).unwrap().0;
     let roles: Vec<&str> = known.roles.iter().map(|role| role.as_str()).collect();
     assert_eq!(roles, ["node", "kube", "quantum"]);
     let after = records(&bare.backend).await;

@@ -1,3 +1,5 @@
+//! Points in time as the engine keeps them, and the lengths of time that are not settings.
+
 use jiff::{SignedDuration, Timestamp};
 
 /// How long after its connection ended a host's heartbeat has expired: one that upgrades or restarts is
@@ -10,9 +12,9 @@ pub const POLLING_PERIOD: SignedDuration = SignedDuration::from_secs(600);
 /// A point in time to the microsecond: half the size of a timestamp, because the engine keeps two for each
 /// host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(i64);
+pub(crate) struct Micros(i64);
 
-impl Moment {
+impl Micros {
     /// Behind every other.
     pub(crate) const NEVER: Self = Self(i64::MAX);
 
@@ -30,7 +32,7 @@ impl Moment {
     }
 }
 
-impl From<Timestamp> for Moment {
+impl From<Timestamp> for Micros {
     fn from(timestamp: Timestamp) -> Self {
         Self(timestamp.as_microsecond())
     }

@@ -1,14 +1,17 @@
-use std::sync::RwLockReadGuard;
+//! Where hosts stand in the rollout, for pages and lists.
+
+use std::sync::Arc;
 
 use refit_rollout::{HostFacts, Plan};
-use refit_types::{ClusterMaintenanceConfig, GroupRecord, Instance, RolloutRecord};
+use refit_types::{GroupRecord, Instance};
 
 use super::status::reason;
-use super::{Rollouts, Standing, State};
+use super::{Rollouts, Standing};
+use crate::fleet::FleetView;
 
-/// Where hosts stand, all at one moment. Nothing is decided while one is held: not across anything slow.
-pub(crate) struct Survey<'a> {
-    state: RwLockReadGuard<'a, State>,
+/// Where hosts stand, all at one moment.
+pub(crate) struct Survey {
+    view: Arc<FleetView>,
 }
 
 /// Where one host stands.
@@ -21,29 +24,21 @@ pub(crate) struct Place {
 }
 
 impl Rollouts {
-    /// Asks where hosts stand. Take it after the lock of the fleet, never before.
-    pub(crate) fn survey(&self) -> Survey<'_> {
-        Survey { state: self.read() }
-    }
-
-    /// What operators said last, and what is rolled out.
-    pub(crate) fn said(&self) -> (ClusterMaintenanceConfig, Option<RolloutRecord>) {
-        let state = self.read();
-        let is_chosen = state.stored.version.is_some();
-        let plan = state.stored.plan.as_ref().filter(|_| is_chosen);
-        (state.stored.settings(), plan.map(|kept| kept.value.clone()))
+    /// Asks where hosts stand.
+    pub(crate) fn survey(&self) -> Survey {
+        Survey { view: self.fleet.view() }
     }
 }
 
-impl Survey<'_> {
+impl Survey {
     /// What is rolled out, if anything.
     pub(crate) fn plan(&self) -> Option<&Plan> {
-        self.state.engine.as_ref().map(|engine| engine.plan())
+        self.view.rollout.as_ref().map(|rollout| rollout.plan())
     }
 
     /// Whether some server hears the host.
     pub(crate) fn is_connected(&self, instance: &Instance) -> bool {
-        self.state.lost_since(instance).is_none()
+        self.view.lost_since(instance).is_none()
     }
 
     pub(crate) fn place(&self, instance: &Instance) -> Place {
@@ -59,14 +54,14 @@ impl Survey<'_> {
     pub(crate) fn reason(&self, instance: &Instance, place: Place) -> String {
         let found = self.plan().zip(self.facts(instance)).zip(place.standing);
         found.map_or_else(String::new, |((plan, (_, _, facts)), standing)| {
-            reason(&self.state, plan, instance, &facts, standing)
+            reason(&self.view, plan, instance, &facts, standing)
         })
     }
 
     fn facts(&self, instance: &Instance) -> Option<(usize, &GroupRecord, HostFacts)> {
-        let engine = self.state.engine.as_ref()?;
-        let facts = engine.facts(instance.host_id)?;
+        let rollout = self.view.rollout.as_ref()?;
+        let facts = rollout.facts(instance.host_id)?;
         let group = facts.group?;
-        Some((group, engine.group_record(group)?, facts))
+        Some((group, rollout.group_record(group)?, facts))
     }
 }

@@ -1,16 +1,20 @@
-use refit_types::HostId;
+//! What the engine keeps of one host, in 40 bytes, and which phase of its upgrade that puts it in.
 
-use crate::moment::Moment;
+use refit_types::{HostId, Revision};
+
+use crate::micros::Micros;
 use crate::{Ended, HostFacts};
 
 /// A host's facts, packed: the engine keeps one for each host of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct PackedHost {
+    /// When its record was last written: what is decided of it holds only while that is so.
+    pub(crate) revision: Revision,
     pub(crate) attempt: u64,
-    /// `Moment::NEVER` for not started.
-    started: Moment,
-    /// `Moment::NEVER` for heard.
-    lost_since: Moment,
+    /// `Micros::NEVER` for not started.
+    started: Micros,
+    /// `Micros::NEVER` for heard.
+    lost_since: Micros,
     /// The round in which it failed or timed out.
     round: u32,
     group: u16,
@@ -24,47 +28,50 @@ const HELD: u8 = 1 << 2;
 const ACKNOWLEDGED: u8 = 1 << 3;
 const UNDONE: u8 = 1 << 4;
 const PROVING: u8 = 1 << 5;
+const UNREADABLE: u8 = 1 << 6;
 
 const NO_GROUP: u16 = u16::MAX;
 
-/// Where a host is on its way.
+/// The phase of a host's upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum HostPhase {
     /// It can be heard and becomes a member when the group opens.
     Newcomer,
     /// It is no member, and nobody hears it since then.
-    Absent(Moment),
+    Absent(Micros),
     /// It could start.
     Ready,
     /// Its updater will not do it.
     Held,
     /// It has not started, and nobody hears it since then.
-    Away(Moment),
+    Away(Micros),
     /// It was told to upgrade, and must end until then.
-    Flying(Moment),
+    Flying(Micros),
     /// Its end is known and not stored yet.
     Ended,
     /// It did not make it in this round.
     Unsuccessful,
     /// Nothing more is to be done about it.
     Settled,
+    /// What is stored of it cannot be read: nothing is decided about it, and it keeps the slot that it may have.
+    Unreadable,
 }
 
 /// The times that decide when a host in flight has failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadlines {
-    pub(crate) timeout: Moment,
-    pub(crate) lost: Moment,
+    pub(crate) timeout: Micros,
+    pub(crate) lost: Micros,
 }
 
 impl Deadlines {
-    pub(crate) fn first(self) -> Moment {
+    pub(crate) fn first(self) -> Micros {
         self.timeout.min(self.lost)
     }
 }
 
-impl Slot {
-    pub(crate) fn of(facts: &HostFacts) -> Self {
+impl PackedHost {
+    pub(crate) fn of(facts: &HostFacts, revision: Revision) -> Self {
         let (ended, round) = match facts.ended {
             None => (0, 0),
             Some(Ended::Upgraded) => (1, 0),
@@ -74,9 +81,10 @@ impl Slot {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let group = facts.group.and_then(|group| u16::try_from(group).ok()).unwrap_or(NO_GROUP);
         Self {
+            revision,
             attempt: facts.attempt,
-            started: facts.started.map_or(Moment::NEVER, Moment::from),
-            lost_since: facts.lost_since.map_or(Moment::NEVER, Moment::from),
+            started: facts.started.map_or(Micros::NEVER, Micros::from),
+            lost_since: facts.lost_since.map_or(Micros::NEVER, Micros::from),
             round,
             group,
             flags: flag(facts.member, MEMBER)
@@ -94,7 +102,7 @@ impl Slot {
             host,
             group: self.group(),
             member: self.is(MEMBER),
-            started: self.started().and_then(Moment::timestamp),
+            started: self.started().and_then(Micros::timestamp),
             ended: self.ended(),
             attempt: self.attempt,
             on_version: self.on_version(),
@@ -102,7 +110,7 @@ impl Slot {
             held: self.held(),
             acknowledged: self.acknowledged(),
             undone: self.is(UNDONE),
-            lost_since: self.lost_since().and_then(Moment::timestamp),
+            lost_since: self.lost_since().and_then(Micros::timestamp),
         }
     }
 
@@ -130,12 +138,12 @@ impl Slot {
         self.is(UNDONE)
     }
 
-    pub(crate) fn started(&self) -> Option<Moment> {
-        (self.started != Moment::NEVER).then_some(self.started)
+    pub(crate) fn started(&self) -> Option<Micros> {
+        (self.started != Micros::NEVER).then_some(self.started)
     }
 
-    pub(crate) fn lost_since(&self) -> Option<Moment> {
-        (self.lost_since != Moment::NEVER).then_some(self.lost_since)
+    pub(crate) fn lost_since(&self) -> Option<Micros> {
+        (self.lost_since != Micros::NEVER).then_some(self.lost_since)
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
@@ -152,27 +160,59 @@ impl Slot {
     }
 
     /// Where the host is in that round of its group. `deadlines` are asked for only when it flies.
-    pub(crate) fn place(&self, round: u32, deadlines: impl FnOnce(&Self, Moment) -> Deadlines) -> Place {
+    pub(crate) fn phase(&self, round: u32, deadlines: impl FnOnce(&Self, Micros) -> Deadlines) -> HostPhase {
+        if self.is_unreadable() {
+            return HostPhase::Unreadable;
+        }
         if !self.is(MEMBER) {
-            return self.lost_since().map_or(Place::Newcomer, Place::Absent);
+            return self.lost_since().map_or(HostPhase::Newcomer, HostPhase::Absent);
         }
         match self.ended() {
-            Some(Ended::Upgraded) => return Place::Settled,
-            _ if self.on_version() => return Place::Ended,
+            Some(Ended::Upgraded) => return HostPhase::Settled,
+            _ if self.on_version() => return HostPhase::Ended,
             Some(Ended::Failed { round: then } | Ended::TimedOut { round: then }) if then >= round => {
-                return Place::Unsuccessful;
+                return HostPhase::Unsuccessful;
             }
             _ => {}
         }
         match (self.is_flying(), self.started()) {
-            (true, Some(_)) if self.undone() || self.held() => Place::Ended,
+            (true, Some(_)) if self.undone() || self.held() => HostPhase::Ended,
             (true, Some(started)) => {
                 let deadlines = deadlines(self, started);
-                Place::Flying(deadlines.first())
+                HostPhase::Flying(deadlines.first())
             }
-            _ if self.held() => Place::Held,
-            _ => self.lost_since().map_or(Place::Ready, Place::Away),
+            _ if self.held() => HostPhase::Held,
+            _ => self.lost_since().map_or(HostPhase::Ready, HostPhase::Away),
         }
+    }
+
+    /// The same host, from a record of that revision.
+    pub(crate) fn at(self, revision: Revision) -> Self {
+        Self { revision, ..self }
+    }
+
+    /// The same host with a record that cannot be read any more, in the group that it was last known in.
+    pub(crate) fn unreadable(self, group: Option<usize>) -> Self {
+        let group = group.and_then(|group| u16::try_from(group).ok()).unwrap_or(NO_GROUP);
+        Self { flags: self.flags | UNREADABLE, group, ..self }
+    }
+
+    /// A host of which nothing was ever read.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            revision: Revision::default(),
+            attempt: 0,
+            started: Micros::NEVER,
+            lost_since: Micros::NEVER,
+            round: 0,
+            group: NO_GROUP,
+            flags: 0,
+            ended: 0,
+        }
+    }
+
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.is(UNREADABLE)
     }
 
     fn is(&self, flag: u8) -> bool {

@@ -1,9 +1,11 @@
+//! A weekly window and what was last worked out of it. Asked by the engine at every event.
+
 use jiff::Timestamp;
 use refit_types::{Span, WeeklyWindow};
 
-/// A weekly window, with what was last worked out of it: time zones are too slow to ask at every event.
+/// A weekly window with its open and next span: time zones are too slow to ask at every event.
 #[derive(Debug, Clone)]
-pub(crate) struct Clock {
+pub(crate) struct WindowCache {
     window: WeeklyWindow,
     known: Option<Known>,
 }
@@ -15,8 +17,8 @@ struct Known {
     next: Option<Span>,
 }
 
-/// Two clocks are the same if they show the same, whatever they were last asked.
-impl PartialEq for Clock {
+/// Two are the same if their windows are, whatever they were last asked.
+impl PartialEq for WindowCache {
     fn eq(&self, other: &Self) -> bool {
         self.window == other.window
     }
@@ -35,13 +37,13 @@ impl Known {
     }
 }
 
-impl Clock {
+impl WindowCache {
     pub(crate) fn new(window: WeeklyWindow) -> Self {
         Self { window, known: None }
     }
 
     /// Works out what holds around that moment, so that asking is cheap until the next edge.
-    pub(crate) fn set(&mut self, now: Timestamp) {
+    pub(crate) fn refresh(&mut self, now: Timestamp) {
         if self.known.is_none_or(|known| !known.holds_at(now)) {
             self.known = Some(Known::of(&self.window, now));
         }

@@ -1,0 +1,143 @@
+//! The hosts of one group by the phase of their upgrade. Kept by the engine, so that one event costs the same in
+//! any fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use refit_types::{Group, HostId};
+
+use super::packed_host::{Deadlines, HostPhase, PackedHost};
+use super::view::Progress;
+use crate::HostMap;
+use crate::micros::{EXPIRES_AFTER, Micros, POLLING_PERIOD};
+
+/// Each set in an order that says who is next.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct GroupIndex {
+    pub(crate) newcomers: BTreeSet<HostId>,
+    /// Disconnected non-members, by time of disconnect.
+    pub(crate) absent: BTreeSet<(Micros, HostId)>,
+    pub(crate) ready: BTreeSet<HostId>,
+    /// By time of disconnect.
+    pub(crate) away: BTreeSet<(Micros, HostId)>,
+    /// By deadline.
+    pub(crate) flying: BTreeSet<(Micros, HostId)>,
+    /// Those in flight whose agents did not acknowledge the start.
+    pub(crate) unacknowledged: BTreeSet<HostId>,
+    pub(crate) ended: BTreeSet<HostId>,
+    pub(crate) unsuccessful: BTreeSet<HostId>,
+    pub(crate) held: u32,
+    /// Hosts whose records cannot be read, with the keys of these.
+    pub(crate) unreadable: BTreeMap<HostId, Box<str>>,
+}
+
+/// What places a host in its group besides its own facts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'t> {
+    pub(crate) group: &'t Group,
+    /// The round that the group's record is in.
+    pub(crate) round: u32,
+    /// Since when the store has been reachable.
+    pub(crate) reachable_since: Micros,
+}
+
+/// When a host in flight has timed out, and when it counts as lost. After an outage of the store hosts get the time
+/// to come back and report before anyone is called either.
+pub(crate) fn deadlines(
+    host: &PackedHost,
+    started: Micros,
+    group: &Group,
+    reachable_since: Micros,
+) -> Deadlines {
+    let told = started.plus_seconds(group.jitter_seconds).plus_seconds(group.timeout_seconds);
+    let lost = host.lost_since().map_or(Micros::NEVER, |lost| {
+        lost.max(started).max(reachable_since).plus(EXPIRES_AFTER).plus_seconds(group.failure_seconds)
+    });
+    let timeout = if host.acknowledged() { told } else { told.plus(POLLING_PERIOD) };
+    Deadlines { timeout: timeout.max(reachable_since.plus(EXPIRES_AFTER)), lost }
+}
+
+impl Terms<'_> {
+    fn phase(&self, host: &PackedHost) -> HostPhase {
+        host.phase(self.round, |host, started| deadlines(host, started, self.group, self.reachable_since))
+    }
+}
+
+impl GroupIndex {
+    pub(crate) fn insert(&mut self, id: HostId, host: &PackedHost, terms: Terms<'_>) {
+        match terms.phase(host) {
+            HostPhase::Newcomer => drop(self.newcomers.insert(id)),
+            HostPhase::Absent(since) => drop(self.absent.insert((since, id))),
+            HostPhase::Ready => drop(self.ready.insert(id)),
+            HostPhase::Held => self.held += 1,
+            HostPhase::Away(since) => drop(self.away.insert((since, id))),
+            HostPhase::Flying(deadline) => {
+                self.flying.insert((deadline, id));
+                if !host.acknowledged() {
+                    self.unacknowledged.insert(id);
+                }
+            }
+            HostPhase::Ended => drop(self.ended.insert(id)),
+            HostPhase::Unsuccessful => drop(self.unsuccessful.insert(id)),
+            HostPhase::Settled | HostPhase::Unreadable => {}
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: HostId, host: &PackedHost, terms: Terms<'_>) {
+        match terms.phase(host) {
+            HostPhase::Newcomer => drop(self.newcomers.remove(&id)),
+            HostPhase::Absent(since) => drop(self.absent.remove(&(since, id))),
+            HostPhase::Ready => drop(self.ready.remove(&id)),
+            HostPhase::Held => self.held -= 1,
+            HostPhase::Away(since) => drop(self.away.remove(&(since, id))),
+            HostPhase::Flying(deadline) => {
+                self.flying.remove(&(deadline, id));
+                self.unacknowledged.remove(&id);
+            }
+            HostPhase::Ended => drop(self.ended.remove(&id)),
+            HostPhase::Unsuccessful => drop(self.unsuccessful.remove(&id)),
+            HostPhase::Unreadable => drop(self.unreadable.remove(&id)),
+            HostPhase::Settled => {}
+        }
+    }
+
+    /// Those that become members at that moment: who is connected, and who was until just now, because a
+    /// connection that is down for a moment does not make a host one less.
+    pub(crate) fn live(&self, now: Micros) -> impl Iterator<Item = &HostId> {
+        let is_live = move |(since, _): &&(Micros, HostId)| since.plus(EXPIRES_AFTER) > now;
+        let just_lost = self.absent.iter().rev().take_while(is_live).map(|(_, host)| host);
+        self.newcomers.iter().chain(just_lost)
+    }
+
+    /// Those who did not make it in an earlier round may start again.
+    pub(crate) fn begin_round(&mut self, hosts: &HostMap<PackedHost>, terms: Terms<'_>) {
+        for id in std::mem::take(&mut self.unsuccessful) {
+            if let Some(host) = hosts.get(id) {
+                self.insert(id, host, terms);
+            }
+        }
+    }
+
+    /// Sets the deadlines of those in flight anew, after what they depend on has changed.
+    pub(crate) fn reschedule(&mut self, hosts: &HostMap<PackedHost>, terms: Terms<'_>) {
+        for (_, id) in std::mem::take(&mut self.flying) {
+            if let Some(host) = hosts.get(id) {
+                self.insert(id, host, terms);
+            }
+        }
+    }
+
+    /// How far the group is, beyond what its record says.
+    pub(crate) fn progress(&self, limit: u32) -> Progress {
+        Progress {
+            limit,
+            held: self.held,
+            away: count(self.away.len()),
+            ready: count(self.ready.len()),
+            newcomers: count(self.newcomers.len()),
+        }
+    }
+}
+
+pub(crate) fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

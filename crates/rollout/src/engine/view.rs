@@ -1,0 +1,259 @@
+//! What the engine knows, to be read by others while it goes on: answers to hosts, hints, and why a group does not
+//! move. A clone shares the hosts with the engine, so it costs the same in any fleet.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use refit_types::{GroupName, GroupRecord, GroupState, HostId, Revision, Schedule, Span};
+
+use super::group_index::GroupIndex;
+use super::packed_host::PackedHost;
+use super::window_cache::WindowCache;
+use crate::micros::Micros;
+use crate::{Answer, HostFacts, HostMap, Plan, Waiting};
+
+/// Every host and group of one epoch, as the engine knew them at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RolloutView {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) hosts: HostMap<PackedHost>,
+    pub(crate) groups: Vec<GroupView>,
+    /// The window of hosts without a group.
+    pub(crate) policy: WindowCache,
+    /// Hosts that no group takes, and how many of them have the version.
+    pub(crate) ungrouped: u32,
+    pub(crate) ungrouped_on_version: u32,
+    /// A record that cannot be read, of a host whose group is not known.
+    pub(crate) unreadable: Option<Box<str>>,
+}
+
+/// One group of a view.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GroupView {
+    pub(crate) record: GroupRecord,
+    /// When the record was written; none is stored if that is none.
+    pub(crate) revision: Option<Revision>,
+    pub(crate) windows: WindowCache,
+    pub(crate) progress: Progress,
+    /// Whether members that have not started are all that is left.
+    only_away: bool,
+    /// The key of a record that cannot be read: the group's own, or that of one of its hosts.
+    pub(crate) unreadable: Option<Unreadable>,
+}
+
+/// What of a group cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// Its own record.
+    Group { key: Box<str> },
+    /// The records of some of its hosts, of which this is one.
+    Hosts { key: Box<str>, count: u32 },
+}
+
+/// How far a group is, beyond what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// How many may be in flight.
+    pub limit: u32,
+    /// Members that are not on the version and whose updaters will not bring them there.
+    pub held: u32,
+    /// Members that have not started and are disconnected.
+    pub away: u32,
+    /// Members that could start now.
+    pub ready: u32,
+    /// Hosts that become members when the group next opens.
+    pub newcomers: u32,
+}
+
+impl GroupView {
+    pub(crate) fn new(record: GroupRecord, windows: WindowCache) -> Self {
+        Self {
+            record,
+            revision: None,
+            windows,
+            progress: Progress::default(),
+            only_away: false,
+            unreadable: None,
+        }
+    }
+
+    /// Takes over what the index of the group has counted.
+    pub(crate) fn count(&mut self, index: &GroupIndex, limit: u32) {
+        let record = &self.record;
+        self.progress = index.progress(limit);
+        self.only_away =
+            record.sealed && record.in_flight == 0 && index.ready.is_empty() && !index.away.is_empty();
+        if !matches!(self.unreadable, Some(Unreadable::Group { .. })) {
+            let first = index.unreadable.values().next();
+            let count = super::group_index::count(index.unreadable.len());
+            self.unreadable = first.map(|key| Unreadable::Hosts { key: key.clone(), count });
+        }
+    }
+
+    /// Whether a host of this group is told to go at that moment. What came of it makes no difference.
+    fn is_told(&self, host: &PackedHost, group: &refit_types::Group, now: Timestamp) -> bool {
+        if host.is_unreadable() || matches!(self.unreadable, Some(Unreadable::Group { .. })) {
+            return false;
+        }
+        let Some(started) = host.started().filter(|_| !self.record.is_halted()) else { return false };
+        let in_window = self
+            .record
+            .window
+            .is_some_and(|window| window.contains(now) && started >= Micros::from(window.start));
+        let until = started.plus_seconds(group.jitter_seconds).plus_seconds(group.timeout_seconds);
+        in_window || (host.acknowledged() && Micros::from(now) < until)
+    }
+}
+
+impl RolloutView {
+    /// What is rolled out, and how.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What is known of a group.
+    pub fn group_record(&self, group: usize) -> Option<&GroupRecord> {
+        self.groups.get(group).map(|group| &group.record)
+    }
+
+    /// What is known of a host.
+    pub fn facts(&self, host: HostId) -> Option<HostFacts> {
+        self.hosts.get(host).map(|packed| packed.facts(host))
+    }
+
+    /// How many hosts are known.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// How many hosts no group takes, and how many of them have the version.
+    pub fn ungrouped(&self) -> (u32, u32) {
+        (self.ungrouped, self.ungrouped_on_version)
+    }
+
+    /// How far a group is.
+    pub fn progress(&self, group: usize) -> Progress {
+        self.groups.get(group).map(|group| group.progress).unwrap_or_default()
+    }
+
+    /// What a host that presents this UUID, or none that is known, is told at that moment.
+    pub fn answer(&self, host: Option<HostId>, now: Timestamp) -> Answer {
+        let policy = &self.plan.policy;
+        let host = host.and_then(|host| self.hosts.get(host));
+        if host.is_some_and(PackedHost::is_unreadable) {
+            return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
+        }
+        let grouped = host.and_then(|host| Some((host, host.group()?)));
+        match (self.plan.schedule, grouped) {
+            (Schedule::Immediate, _) => Answer {
+                auto_update: policy.enabled,
+                jitter_seconds: policy.immediate.jitter_seconds,
+                attempt: 0,
+            },
+            (_, Some((host, group))) => {
+                let (Some(view), Some(limits)) = (self.groups.get(group), self.plan.groups.get(group)) else {
+                    return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
+                };
+                let due = policy.enabled && view.is_told(host, limits, now);
+                Answer {
+                    auto_update: due,
+                    jitter_seconds: limits.jitter_seconds,
+                    attempt: if due { host.attempt } else { 0 },
+                }
+            }
+            (schedule, None) => {
+                let schedule =
+                    if schedule == Schedule::Critical { &policy.critical } else { &policy.regular };
+                Answer {
+                    auto_update: policy.enabled && self.policy.is_open(now),
+                    jitter_seconds: schedule.jitter_seconds,
+                    attempt: 0,
+                }
+            }
+        }
+    }
+
+    /// The attempt that a host's agent should wake its updater for now, if any: it has not ended, and its
+    /// updater would do it. Unlike the answer to strangers, this may depend on what the host runs.
+    pub fn hint(&self, host: HostId, now: Timestamp) -> Option<u64> {
+        let packed = self.hosts.get(host)?;
+        let answer = self.answer(Some(host), now);
+        let has_it = packed.on_version() || packed.proving();
+        let is_due = answer.auto_update && !has_it && !packed.held() && packed.ended().is_none();
+        is_due.then_some(answer.attempt)
+    }
+
+    /// Why a group is not moving; nothing while it is, or when it has ended.
+    pub fn waiting(&self, group: usize, now: Timestamp) -> Option<Waiting> {
+        let (view, limits) = (self.groups.get(group)?, self.plan.groups.get(group)?);
+        let record = &view.record;
+        if let Some(Unreadable::Group { key }) = &view.unreadable {
+            return Some(Waiting::UnreadableGroup { key: key.clone() });
+        }
+        if let GroupState::Halted(halt) = record.state {
+            return Some(Waiting::Halted(halt));
+        }
+        let has_work = view.progress.ready > 0 || view.progress.newcomers > 0;
+        if record.state == GroupState::Succeeded && !has_work {
+            return None;
+        }
+        if !self.plan.policy.enabled {
+            return Some(Waiting::Disabled);
+        }
+        if let Some(since) = self.plan.paused {
+            return Some(Waiting::Paused { since });
+        }
+        if let Some(since) = record.paused {
+            return Some(Waiting::GroupPaused { since });
+        }
+        match (&view.unreadable, &self.unreadable) {
+            (Some(Unreadable::Hosts { key, count }), _) => {
+                return Some(Waiting::UnreadableHosts { key: key.clone(), count: *count });
+            }
+            (_, Some(key)) => return Some(Waiting::UnreadableHosts { key: key.clone(), count: 1 }),
+            _ => {}
+        }
+        let missing: Vec<GroupName> = self.missing(group).map(|name| name.to_owned()).collect();
+        if !missing.is_empty() {
+            return Some(Waiting::Requires(missing));
+        }
+        let is_open = record.window.is_some_and(|window| window.contains(now));
+        if !is_open && record.run.is_none_or(|run| !run.contains(now)) {
+            // One that has begun is about to be taken up.
+            let opens = view.windows.next_opening(now).filter(|_| !view.windows.is_open(now))?;
+            return (opens > now).then_some(Waiting::Window { opens });
+        }
+        if limits.max_in_flight.get() == 0 {
+            return Some(Waiting::NoSlots);
+        }
+        view.only_away.then_some(Waiting::Away { away: view.progress.away, members: record.members })
+    }
+
+    /// The window of a group that is open at that moment, or the next one.
+    pub fn window(&self, group: usize, now: Timestamp) -> Option<Span> {
+        let view = self.groups.get(group)?;
+        let open = view.record.window.filter(|window| window.contains(now));
+        open.or_else(|| view.windows.open_or_next(now))
+    }
+
+    /// The window of hosts without a group that is open at that moment, or the next one.
+    pub fn policy_window(&self, now: Timestamp) -> Option<Span> {
+        self.policy.open_or_next(now)
+    }
+
+    /// The groups that must succeed before that one and have not.
+    pub(crate) fn missing(&self, group: usize) -> impl Iterator<Item = &GroupName> {
+        let missing = |group: &&usize| {
+            self.groups.get(**group).is_none_or(|view| {
+                view.record.state != GroupState::Succeeded
+                    || matches!(view.unreadable, Some(Unreadable::Group { .. }))
+            })
+        };
+        self.plan.requires(group).iter().filter(missing).map(|group| &self.plan.groups[*group].name)
+    }
+}

@@ -1,0 +1,277 @@
+//! What is stored of rollouts besides hosts: what operators said, the epoch, the records of groups, and the servers
+//! that live. Read by those who act for operators, and kept current by the owner of the fleet's state.
+
+use std::collections::BTreeMap;
+
+use refit_backend::{
+    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Read, Result, Revision, SharedBackend,
+};
+use refit_migrations::{Form, autoupdate_version_v1, cluster_maintenance_config_v1};
+use refit_rollout::{Plan, fingerprint};
+use refit_types::{
+    AutoupdateVersion, ClusterMaintenanceConfig, GroupName, GroupRecord, Kind, RolloutRecord, Schedule,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::presence;
+
+/// Something stored, and when it was last written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Versioned<T> {
+    pub(crate) value: T,
+    pub(crate) revision: Revision,
+}
+
+/// What is stored, or why it cannot be read: a newer release may have written it.
+pub(crate) type Readable<T> = std::result::Result<T, Box<str>>;
+
+/// A record that may be there, and may be readable.
+pub(crate) type Stored<T> = Option<Versioned<Readable<T>>>;
+
+/// What is stored of rollouts, all from one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoreSnapshot {
+    /// That moment.
+    pub(crate) as_of: Revision,
+    pub(crate) config: Stored<ClusterMaintenanceConfig>,
+    pub(crate) version: Stored<AutoupdateVersion>,
+    pub(crate) plan: Stored<RolloutRecord>,
+    pub(crate) groups: BTreeMap<GroupName, Versioned<Readable<GroupRecord>>>,
+    /// The servers that live: what they hear is heard.
+    pub(crate) servers: BTreeMap<Box<str>, Versioned<()>>,
+}
+
+/// One record of a snapshot as it is now; nothing if it is no more.
+#[derive(Debug, Clone)]
+pub(crate) enum SnapshotChange {
+    Config(Stored<ClusterMaintenanceConfig>),
+    Version(Stored<AutoupdateVersion>),
+    Plan(Stored<RolloutRecord>),
+    Group(GroupName, Stored<GroupRecord>),
+    Server(Box<str>, Option<Versioned<()>>),
+}
+
+impl SnapshotChange {
+    /// What a change of the store means for a snapshot; nothing if the key is of no interest to it.
+    pub(crate) fn of(event: &Event) -> Option<Self> {
+        match &event.change {
+            Change::Put(item) => Self::of_key(&item.key, Some(item)),
+            Change::Delete(key) => Self::of_key(key, None),
+        }
+    }
+
+    fn of_key(key: &Key, item: Option<&Item>) -> Option<Self> {
+        let text = key.as_str();
+        let name = |prefix: &str| text.strip_prefix(prefix)?.strip_prefix('/');
+        if let Some(name) = name(GROUPS) {
+            return Some(Self::Group(name.parse().ok()?, item.map(decoded)));
+        }
+        if let Some(id) = name(presence::PREFIX) {
+            let record = item.map(|item| Versioned { value: (), revision: item.revision });
+            return Some(Self::Server(id.into(), record));
+        }
+        if text == PLAN {
+            return Some(Self::Plan(item.map(decoded)));
+        }
+        if config_key().is_ok_and(|config| config == *key) {
+            return Some(Self::Config(item.map(|item| resource(&cluster_maintenance_config_v1(), item))));
+        }
+        if version_key().is_ok_and(|version| version == *key) {
+            return Some(Self::Version(item.map(|item| resource(&autoupdate_version_v1(), item))));
+        }
+        None
+    }
+}
+
+impl StoreSnapshot {
+    pub(crate) async fn read(backend: &SharedBackend) -> Result<Self> {
+        let below = |prefix: &str| -> Result<Read> {
+            Ok(Read::Range { range: KeyRange::below(&Key::new(prefix)?), limit: MAX_PAGE_ITEMS })
+        };
+        let reads = [
+            Read::Key(config_key()?),
+            Read::Key(version_key()?),
+            Read::Key(plan_key()?),
+            below(GROUPS)?,
+            below(presence::PREFIX)?,
+        ];
+        let mut snapshot = backend.read(&reads).await?;
+        let mut read = Self { as_of: snapshot.revision, ..Self::default() };
+        for number in 0..reads.len() {
+            for item in snapshot.take(number).items {
+                if let Some(change) = SnapshotChange::of_key(&item.key, Some(&item)) {
+                    read.set(change);
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Takes what was read, unless something newer was read before: several ask at once, and the answers overtake
+    /// each other. What is known to be newer, by the watch or because this server wrote it, stays.
+    pub(crate) fn replace_by(&mut self, read: Self) {
+        fn newer<T>(known: Stored<T>, read: Stored<T>, as_of: Revision) -> Stored<T> {
+            if known.as_ref().is_some_and(|known| known.revision > as_of) { known } else { read }
+        }
+        if read.as_of < self.as_of {
+            return;
+        }
+        let as_of = read.as_of;
+        let known = std::mem::replace(self, read);
+        self.config = newer(known.config, self.config.take(), as_of);
+        self.version = newer(known.version, self.version.take(), as_of);
+        self.plan = newer(known.plan, self.plan.take(), as_of);
+        self.groups.extend(known.groups.into_iter().filter(|(_, group)| group.revision > as_of));
+        self.servers.extend(known.servers.into_iter().filter(|(_, server)| server.revision > as_of));
+    }
+
+    /// Takes in one change, unless a newer one of the same record is known.
+    pub(crate) fn apply(&mut self, change: SnapshotChange, at: Revision) {
+        let known = match &change {
+            SnapshotChange::Config(_) => self.config.as_ref().map(|known| known.revision),
+            SnapshotChange::Version(_) => self.version.as_ref().map(|known| known.revision),
+            SnapshotChange::Plan(_) => self.plan.as_ref().map(|known| known.revision),
+            SnapshotChange::Group(name, _) => self.groups.get(name).map(|known| known.revision),
+            SnapshotChange::Server(id, _) => self.servers.get(id).map(|known| known.revision),
+        };
+        if known.is_none_or(|known| known < at) {
+            self.set(change);
+        }
+    }
+
+    fn set(&mut self, change: SnapshotChange) {
+        match change {
+            SnapshotChange::Config(config) => self.config = config,
+            SnapshotChange::Version(version) => self.version = version,
+            SnapshotChange::Plan(plan) => self.plan = plan,
+            SnapshotChange::Group(name, Some(group)) => drop(self.groups.insert(name, group)),
+            SnapshotChange::Group(name, None) => drop(self.groups.remove(&name)),
+            SnapshotChange::Server(id, Some(server)) => drop(self.servers.insert(id, server)),
+            SnapshotChange::Server(id, None) => drop(self.servers.remove(&id)),
+        }
+    }
+
+    /// Why nothing may be decided or told from these records; nothing if it may.
+    pub(crate) fn unusable(&self) -> Option<String> {
+        let unreadable = |key: Result<Key>, error: Option<&str>| {
+            let (key, error) = (key.ok()?, error?);
+            Some(format!("{key} cannot be read ({error}); was it written by a newer release?"))
+        };
+        fn error<T>(stored: &Stored<T>) -> Option<&str> {
+            stored.as_ref()?.value.as_ref().err().map(|error| &**error)
+        }
+        unreadable(config_key(), error(&self.config))
+            .or_else(|| unreadable(version_key(), error(&self.version)))
+            .or_else(|| unreadable(plan_key(), error(&self.plan)))
+    }
+
+    /// What the operator said, or the defaults.
+    pub(crate) fn settings(&self) -> ClusterMaintenanceConfig {
+        readable(&self.config).cloned().unwrap_or_default()
+    }
+
+    /// The version that the operator chose.
+    pub(crate) fn chosen(&self) -> Option<&AutoupdateVersion> {
+        readable(&self.version)
+    }
+
+    /// The epoch's record, while a version is chosen.
+    pub(crate) fn rollout(&self) -> Option<&RolloutRecord> {
+        self.chosen().and(readable(&self.plan))
+    }
+
+    /// What is to be done, once an epoch has begun for what operators say now.
+    pub(crate) fn current_plan(&self) -> Option<Plan> {
+        let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
+        let (record, revision) = (readable(&self.plan)?, self.plan.as_ref()?.revision);
+        let settings = self.settings();
+        let wanted = fingerprint(&chosen.agent_version, chosen.agent_version_schedule, &settings);
+        (record.fingerprint == wanted).then(|| Plan::new(record, revision, &settings))
+    }
+
+    /// The record of the epoch that should begin, if one should.
+    pub(crate) fn due_epoch(&self, now: jiff::Timestamp) -> Option<RolloutRecord> {
+        let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
+        let (version, schedule): (_, Schedule) = (&chosen.agent_version, chosen.agent_version_schedule);
+        let fingerprint = fingerprint(version, schedule, &self.settings());
+        let before = readable(&self.plan);
+        if before.is_some_and(|record| record.fingerprint == fingerprint) {
+            return None;
+        }
+        Some(RolloutRecord {
+            epoch: before.map_or(0, |record| record.epoch) + 1,
+            fingerprint,
+            version: version.clone(),
+            schedule,
+            began_at: now,
+            paused: before.and_then(|record| record.paused),
+            unknown: before.map(|record| record.unknown.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// The group's record in an epoch; that of another epoch says nothing but whether it is paused.
+    pub(crate) fn group_in(&self, name: &GroupName, epoch: &RolloutRecord) -> Readable<GroupRecord> {
+        match self.groups.get(name).map(|group| &group.value) {
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(record)) if record.epoch == epoch.epoch => Ok(record.clone()),
+            Some(Ok(record)) => Ok(record.renewed(epoch.epoch, epoch.began_at)),
+            None => Ok(GroupRecord::fresh(epoch.epoch, epoch.began_at)),
+        }
+    }
+
+    /// Conditions under which what was decided from these holds: nobody changed what operators say.
+    pub(crate) fn unchanged(&self) -> Result<[(Key, Expect); 3]> {
+        Ok([
+            (config_key()?, as_it_is(self.config.as_ref())),
+            (version_key()?, as_it_is(self.version.as_ref())),
+            (plan_key()?, as_it_is(self.plan.as_ref())),
+        ])
+    }
+
+    pub(crate) fn group_unchanged(&self, name: &GroupName) -> Result<(Key, Expect)> {
+        Ok((group_key(name)?, as_it_is(self.groups.get(name))))
+    }
+}
+
+/// The record, if it is there and can be read.
+pub(crate) fn readable<T>(stored: &Stored<T>) -> Option<&T> {
+    stored.as_ref()?.value.as_ref().ok()
+}
+
+pub(crate) fn as_it_is<T>(stored: Option<&Versioned<T>>) -> Expect {
+    stored.map_or(Expect::Absent, |stored| Expect::Revision(stored.revision))
+}
+
+const PLAN: &str = "/rollouts/v1/default/plan";
+const GROUPS: &str = "/rollouts/v1/default/groups";
+
+fn config_key() -> Result<Key> {
+    cluster_maintenance_config_v1().key(Kind::ClusterMaintenanceConfig.singleton().unwrap_or_default())
+}
+
+fn version_key() -> Result<Key> {
+    autoupdate_version_v1().key(Kind::AutoupdateVersion.singleton().unwrap_or_default())
+}
+
+pub(crate) fn plan_key() -> Result<Key> {
+    Key::new(PLAN)
+}
+
+pub(crate) fn group_key(name: &GroupName) -> Result<Key> {
+    Key::new(GROUPS)?.child(name)
+}
+
+fn resource<T>(form: &Form<T>, item: &Item) -> Versioned<Readable<T>> {
+    let value = (form.decode)(form.name(&item.key), &item.value).map_err(|reason| reason.to_string().into());
+    Versioned { value, revision: item.revision }
+}
+
+fn decoded<T: DeserializeOwned>(item: &Item) -> Versioned<Readable<T>> {
+    let value = serde_json::from_slice(&item.value).map_err(|error| error.to_string().into());
+    Versioned { value, revision: item.revision }
+}
+
+pub(crate) fn encoded(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| Error::Invalid(error.to_string()))
+}

@@ -1,0 +1,101 @@
+//! What this server knows, at one moment: published by the owner of the fleet's state, and read by everybody else
+//! without a lock. A view never changes; whoever holds one sees hosts, groups and answers that fit together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use refit_backend::Revision;
+use refit_rollout::{HostMap, RolloutView};
+use refit_types::{HostId, Instance};
+use uuid::Uuid;
+
+use super::connection::Connection;
+use super::counters::Counters;
+use super::host_records::UnreadableHost;
+use super::store_snapshot::{StoreSnapshot, Versioned};
+use crate::find::Answer;
+
+/// A server that has not heard from its store for so long tells nobody to upgrade: what it knows may be over.
+pub(crate) const KNOWS_FOR: Duration = Duration::from_secs(5);
+
+/// What this server knows at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FleetView {
+    pub(crate) hosts: HostMap<Versioned<Arc<Instance>>>,
+    /// Hosts whose records are there and cannot be read.
+    pub(crate) unreadable: Arc<BTreeMap<HostId, Versioned<Arc<UnreadableHost>>>>,
+    /// The hosts that this server hears.
+    pub(crate) connections: HostMap<Arc<Connection>>,
+    pub(crate) counters: Counters,
+    pub(crate) snapshot: Arc<StoreSnapshot>,
+    /// None before everything was read once, while no version is chosen, and while an epoch begins.
+    pub(crate) rollout: Option<RolloutView>,
+    /// The version that `find` names.
+    pub(crate) advertised: Arc<str>,
+    /// When other servers were found gone.
+    pub(crate) deaths: Arc<HashMap<Box<str>, Timestamp>>,
+    /// When the store was last heard.
+    pub(crate) heard: Option<Instant>,
+    /// Whether every record was read once.
+    pub(crate) is_loaded: bool,
+}
+
+impl FleetView {
+    /// Whether what this server knows is recent enough to tell anybody to upgrade.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.heard.is_some_and(|heard| heard.elapsed() < KNOWS_FOR)
+    }
+
+    /// The host's record, and when that was written.
+    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
+        self.hosts.get(host).map(|known| (known.value.clone(), known.revision))
+    }
+
+    /// Since when no server hears the host.
+    pub(crate) fn lost_since(&self, instance: &Instance) -> Option<Timestamp> {
+        lost_since(&self.snapshot, &self.deaths, instance)
+    }
+
+    /// When the host was last heard, as exactly as this server knows.
+    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
+        let heard = self.connections.get(instance.host_id).and_then(|connection| connection.heard_at());
+        heard.map_or(instance.last_seen, |heard| heard.max(instance.last_seen))
+    }
+
+    /// What a host that presents this UUID, or none that is known, is told at that moment.
+    pub(crate) fn answer(&self, host: Option<HostId>, now: Timestamp) -> Answer {
+        let version = self.advertised.clone();
+        let Some(rollout) = self.rollout.as_ref().filter(|_| self.is_certain()) else {
+            return Answer { version, auto_update: false, jitter_seconds: 0, attempt: 0 };
+        };
+        let refit_rollout::Answer { auto_update, jitter_seconds, attempt } = rollout.answer(host, now);
+        Answer { version, auto_update, jitter_seconds, attempt }
+    }
+
+    /// The attempt for which a host's agent should wake its updater now; 0 where attempts are not counted.
+    pub(crate) fn due_attempt(&self, host: HostId, now: Timestamp) -> Option<u64> {
+        self.rollout.as_ref().filter(|_| self.is_certain())?.hint(host, now)
+    }
+
+    /// The same for one process of the host: of two that report as one host, one is told.
+    pub(crate) fn hint(&self, host: HostId, session: Uuid, now: Timestamp) -> Option<u64> {
+        let known = &self.hosts.get(host)?.value;
+        let is_its_own = known.report.as_ref().is_some_and(|report| report.session.id == session);
+        self.due_attempt(host, now).filter(|_| is_its_own)
+    }
+}
+
+/// Since when no server hears the host.
+pub(crate) fn lost_since(
+    snapshot: &StoreSnapshot,
+    deaths: &HashMap<Box<str>, Timestamp>,
+    instance: &Instance,
+) -> Option<Timestamp> {
+    match instance.server.as_deref() {
+        Some(server) if snapshot.servers.contains_key(server) => None,
+        Some(server) => Some(deaths.get(server).copied().unwrap_or(instance.last_seen)),
+        None => Some(instance.last_seen),
+    }
+}

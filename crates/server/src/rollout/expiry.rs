@@ -1,0 +1,80 @@
+//! Hosts that have been away for too long, and hosts that are said to be connected here and are not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_types::{HostId, Instance};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Rollouts;
+use crate::fleet::{FleetView, is_forgotten};
+
+/// How often to look for hosts that have been away for too long.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
+/// How often to look for hosts whose departure could not be stored.
+const CLEAR_EVERY: Duration = Duration::from_secs(30);
+
+impl Rollouts {
+    /// Removes hosts that have been away for too long, until the server stops.
+    pub(crate) async fn expire(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut forget = tokio::time::interval(FORGET_EVERY);
+        let mut clear = tokio::time::interval(CLEAR_EVERY);
+        loop {
+            let forgets = tokio::select! {
+                _ = forget.tick() => true,
+                _ = clear.tick() => false,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            match forgets {
+                true => self.forget_lost((self.now)()).await,
+                false => self.clear_stale_connections().await,
+            }
+        }
+    }
+
+    /// Removes the hosts that were away for too long by then.
+    pub(crate) async fn forget_lost(&self, now: Timestamp) {
+        let view = self.fleet.view();
+        // A fleet is walked away from the threads that answer.
+        let walk = tokio::task::spawn_blocking(move || {
+            let lost = view.hosts.iter().filter(|(_, known)| is_long_lost(&view, &known.value, now));
+            lost.map(|(host, known)| (host, known.value.hostname.clone())).collect::<Vec<_>>()
+        });
+        for (host, hostname) in walk.await.unwrap_or_default() {
+            let holds = |instance: &Instance| is_long_lost(&self.fleet.view(), instance, now);
+            let message = format!("forgot {hostname}, which was away for 30 days");
+            let event = || self.event("node.removed", &format!("node/{host}"), &message);
+            match self.remove_if(host, holds, event).await {
+                Ok(true) => {
+                    tracing::info!(target: "audit", %host, %hostname, "forgot a host that was away for 30 days")
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, %host, "a host that is away could not be forgotten"),
+            }
+        }
+    }
+
+    /// Notes that hosts are gone which are said to be connected here and are not: their departure could not be
+    /// stored, or what they said before it was stored later. Nobody would miss them otherwise.
+    pub(super) async fn clear_stale_connections(&self) {
+        let (view, server) = (self.fleet.view(), self.server.clone());
+        let walk = tokio::task::spawn_blocking(move || {
+            let is_stale = |host: HostId, instance: &Instance| {
+                instance.server.as_deref() == Some(&*server) && view.connections.get(host).is_none()
+            };
+            let stale = view.hosts.iter().filter(|(host, known)| is_stale(*host, &known.value));
+            let session = |instance: &Instance| instance.report.as_ref().map(|report| report.session.id);
+            stale.filter_map(|(host, known)| Some((host, session(&known.value)?))).collect::<Vec<(_, Uuid)>>()
+        });
+        for (host, session) in walk.await.unwrap_or_default() {
+            self.fleet.disconnected(host, None, session).await;
+        }
+    }
+}
+
+/// Whoever is connected is not away, whatever a clock that was set wrongly makes of the time.
+pub(super) fn is_long_lost(view: &FleetView, instance: &Instance, now: Timestamp) -> bool {
+    is_forgotten(instance, now) && view.is_certain() && view.lost_since(instance).is_some()
+}
