@@ -6,26 +6,29 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
+use crate::fleet::Fleet;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
 #[derive(Clone)]
 struct Diag {
     health: Arc<Health>,
+    fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
 }
 
 /// Health and metrics, for this host only: no secret is in them, and no one is asked who they are.
-pub(crate) fn router(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
+pub(crate) fn router(health: Arc<Health>, fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
-        .with_state(Diag { health, metrics })
+        .with_state(Diag { health, fleet, metrics })
 }
 
 async fn ready(State(diag): State<Diag>) -> (StatusCode, String) {
-    match diag.health.ready() {
+    let can_decide = || diag.fleet.view().snapshot.unusable().map_or(Ok(()), Err);
+    match diag.health.ready().and_then(|()| can_decide()) {
         Ok(()) => (StatusCode::OK, "ready\n".into()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
     }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{Error, Key, KeyRange, LeaseId, Result, SharedBackend, Transaction};
+use refit_types::FeatureLevel;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -16,6 +17,9 @@ pub(crate) struct ServerRecord {
     pub(crate) version: String,
     pub(crate) address: String,
     pub(crate) started_at: Timestamp,
+    /// What it can keep to; nothing before there were levels.
+    #[serde(default)]
+    pub(crate) level: FeatureLevel,
 }
 
 /// Where the records of servers are stored.

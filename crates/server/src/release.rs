@@ -7,6 +7,8 @@ use refit_migrations::{
 };
 use refit_types::{AutoupdateVersion, Channel, ClusterMaintenanceConfig, Edition, Version};
 
+use crate::Features;
+
 /// Builds the way in which one release stores channels.
 pub type ChannelsOf = fn(SharedBackend) -> Result<Arc<dyn ResourceStore<Channel>>>;
 
@@ -22,6 +24,8 @@ pub struct Release {
     pub version: Version,
     /// Which build it is, as `find` tells those who would run the same.
     pub edition: Edition,
+    /// Which gates it keeps to.
+    pub features: Features,
 }
 
 impl Release {
@@ -32,6 +36,7 @@ impl Release {
             migrations: Registry::released(),
             channels: |backend| Ok(Arc::new(MigratingService::new(backend, channels_v1(), channels_v2())?)),
             edition: Edition::Oss,
+            features: Features::current(),
         }
     }
 }

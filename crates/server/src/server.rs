@@ -128,9 +128,11 @@ impl Server {
             metrics: metrics.clone(),
             server: server.clone(),
             own_version: release.version.clone(),
+            features: release.features,
             now,
         });
-        let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events.clone(), server, now);
+        let features = release.features;
+        let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events.clone(), server, features, now);
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
         let sessions = Arc::new(Sessions::new(backend.clone(), now));
         let web = Web::new(web::Parts {
@@ -178,6 +180,7 @@ impl Server {
             version: release.version.to_string(),
             address: address.to_string(),
             started_at: now(),
+            level: release.features.level,
         };
 
         let mut tasks = JoinSet::new();
@@ -189,7 +192,7 @@ impl Server {
         tasks.spawn(rollouts.poll(stopped.clone()));
         tasks.spawn(rotation::drive(
             backend.clone(),
-            fleet,
+            fleet.clone(),
             authorities.clone(),
             events.clone(),
             now,
@@ -205,7 +208,7 @@ impl Server {
             let (health, stopped) = (health.clone(), stopped.clone());
             async move { health.watch_store(backend, probe, stopped).await }
         });
-        tasks.spawn(serve_diag(diag_socket, diag::router(health.clone(), metrics), stopped));
+        tasks.spawn(serve_diag(diag_socket, diag::router(health.clone(), fleet, metrics), stopped));
         Ok(Self {
             address,
             diag_address,

@@ -12,6 +12,8 @@ mod economy;
 mod hints;
 #[path = "rollout/history.rs"]
 mod history;
+#[path = "rollout/levels.rs"]
+mod levels;
 #[path = "rollout/operators.rs"]
 mod operators;
 #[path = "rollout/outage.rs"]

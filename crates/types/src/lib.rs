@@ -4,6 +4,7 @@
 mod channel;
 mod data_dir;
 mod fault;
+mod feature_level;
 mod host;
 mod instance;
 mod labels;
@@ -21,6 +22,7 @@ mod words;
 pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
 pub use fault::{Fault, Faults};
+pub use feature_level::FeatureLevel;
 pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
 pub use instance::{Instance, PastUpdate, Report, RotationMark, Session};
 pub use labels::{BadLabel, Labels};

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupName, Percent, Schedule, Span, UnknownFields, Version, keep_unknown_fields};
+use crate::{FeatureLevel, GroupName, Percent, Schedule, Span, UnknownFields, Version, keep_unknown_fields};
 
 /// How far a host is in the rollout of a version: stored in its record, under the names that operators know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +205,9 @@ pub struct RolloutRecord {
     /// Since when an operator keeps every group from starting hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
+    /// What a server must be able to do to take part: one that is below decides nothing, and tells nobody to upgrade.
+    #[serde(default, skip_serializing_if = "FeatureLevel::is_none")]
+    pub level: FeatureLevel,
     /// What a newer release wrote.
     #[serde(skip)]
     pub unknown: UnknownFields,
@@ -217,6 +220,20 @@ impl Upgrade {
     pub fn clear_outcome(&mut self) {
         self.outcome = None;
         self.unknown.forget_below("agent_upgrade_outcome");
+    }
+}
+
+impl RolloutRecord {
+    /// An epoch that begins: nothing is paused, and every server can take part.
+    pub fn begun(
+        epoch: u64,
+        fingerprint: String,
+        version: Version,
+        schedule: Schedule,
+        began_at: Timestamp,
+    ) -> Self {
+        let (paused, level, unknown) = Default::default();
+        Self { epoch, fingerprint, version, schedule, began_at, paused, level, unknown }
     }
 }
 

@@ -50,15 +50,7 @@ pub fn plan() -> Outcome<Plan> {
         },
         agent_auto_update_groups: Groups { regular: groups, critical: Vec::new() },
     };
-    let record = RolloutRecord {
-        epoch: 1,
-        fingerprint: String::new(),
-        version: VERSION.parse()?,
-        schedule: Schedule::Regular,
-        began_at: start(),
-        paused: None,
-        unknown: Default::default(),
-    };
+    let record = RolloutRecord::begun(1, String::new(), VERSION.parse()?, Schedule::Regular, start());
     Ok(Plan::new(&record, Revision::default(), &config))
 }
 

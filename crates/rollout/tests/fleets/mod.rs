@@ -52,15 +52,8 @@ pub fn plan(groups: Vec<Group>) -> Plan {
 }
 
 pub fn planned(config: &ClusterMaintenanceConfig, schedule: Schedule) -> Plan {
-    let record = RolloutRecord {
-        epoch: 1,
-        fingerprint: String::new(),
-        version: "15.1.1".parse().unwrap(),
-        schedule,
-        began_at: at("2026-03-02T00:00:00Z"),
-        paused: None,
-        unknown: Default::default(),
-    };
+    let began_at = at("2026-03-02T00:00:00Z");
+    let record = RolloutRecord::begun(1, String::new(), "15.1.1".parse().unwrap(), schedule, began_at);
     Plan::new(&record, Default::default(), config)
 }
 

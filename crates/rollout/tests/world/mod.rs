@@ -110,15 +110,7 @@ impl World {
     pub fn new(config: ClusterMaintenanceConfig, servers: &[u8], now: Timestamp) -> Self {
         let version = operators::version(1);
         let fingerprint = refit_rollout::fingerprint(&version, Schedule::Regular, &config);
-        let rollout = RolloutRecord {
-            epoch: 1,
-            fingerprint,
-            version,
-            schedule: Schedule::Regular,
-            began_at: now,
-            paused: None,
-            unknown: Default::default(),
-        };
+        let rollout = RolloutRecord::begun(1, fingerprint, version, Schedule::Regular, now);
         let store = Store::new(Said { config, rollout }, now);
         let start = |batch: &u8| Server::start(&store, now, usize::from((*batch).max(1)));
         let servers = servers.iter().map(start).collect();

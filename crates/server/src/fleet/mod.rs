@@ -25,6 +25,7 @@ use refit_types::{AgentRole, HostId, Instance, StoredWord, Version};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use crate::Features;
 use crate::events::Events;
 use crate::find::{Answer, Answers};
 use crate::metrics::Metrics;
@@ -61,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) server: Arc<str>,
     /// What is advertised until an operator chooses a version.
     pub(crate) own_version: Version,
+    pub(crate) features: Features,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -95,7 +97,9 @@ impl Fleet {
     pub(crate) fn new(parts: Parts) -> (Arc<Self>, Owner) {
         let (outbox, inbox): (Outbox, Inbox) = owner::channels();
         let advertised = parts.own_version.to_string().into();
-        let view = Arc::new(ArcSwap::from_pointee(FleetView { advertised, ..FleetView::default() }));
+        let snapshot = Arc::new(StoreSnapshot::empty(parts.features));
+        let first = FleetView { advertised, snapshot, ..FleetView::default() };
+        let view = Arc::new(ArcSwap::from_pointee(first));
         let fleet = Self {
             backend: parts.backend.clone(),
             server: parts.server.clone(),

@@ -9,12 +9,13 @@ use refit_backend::{
 use refit_migrations::{Form, autoupdate_version_v1, cluster_maintenance_config_v1};
 use refit_rollout::{Plan, fingerprint};
 use refit_types::{
-    AutoupdateVersion, ClusterMaintenanceConfig, GroupName, GroupRecord, Kind, RolloutRecord, Schedule,
+    AutoupdateVersion, ClusterMaintenanceConfig, FeatureLevel, GroupName, GroupRecord, Kind, RolloutRecord,
+    Schedule,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::presence;
+use crate::{Features, presence};
 
 /// Something stored, and when it was last written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,19 @@ pub(crate) struct StoreSnapshot {
     pub(crate) plan: Stored<RolloutRecord>,
     pub(crate) groups: BTreeMap<GroupName, Versioned<Readable<GroupRecord>>>,
     /// The servers that live: what they hear is heard.
-    pub(crate) servers: BTreeMap<Box<str>, Versioned<()>>,
+    pub(crate) servers: BTreeMap<Box<str>, Versioned<LiveServer>>,
+    /// What the server that reads it can keep to.
+    features: Features,
+}
+
+/// A server that lives, as far as others must know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LiveServer {
+    hostname: String,
+    version: String,
+    /// What it can keep to; nothing if its record does not tell.
+    level: FeatureLevel,
 }
 
 /// One record of a snapshot as it is now; nothing if it is no more.
@@ -49,7 +62,7 @@ pub(crate) enum SnapshotChange {
     Version(Stored<AutoupdateVersion>),
     Plan(Stored<RolloutRecord>),
     Group(GroupName, Stored<GroupRecord>),
-    Server(Box<str>, Option<Versioned<()>>),
+    Server(Box<str>, Option<Versioned<LiveServer>>),
 }
 
 impl SnapshotChange {
@@ -68,7 +81,10 @@ impl SnapshotChange {
             return Some(Self::Group(name.parse().ok()?, item.map(decoded)));
         }
         if let Some(id) = name(presence::PREFIX) {
-            let record = item.map(|item| Versioned { value: (), revision: item.revision });
+            let record = item.map(|item| Versioned {
+                value: serde_json::from_slice(&item.value).unwrap_or_default(),
+                revision: item.revision,
+            });
             return Some(Self::Server(id.into(), record));
         }
         if text == PLAN {
@@ -85,7 +101,12 @@ impl SnapshotChange {
 }
 
 impl StoreSnapshot {
-    pub(crate) async fn read(backend: &SharedBackend) -> Result<Self> {
+    /// Nothing was read yet.
+    pub(crate) fn empty(features: Features) -> Self {
+        Self { features, ..Self::default() }
+    }
+
+    pub(crate) async fn read(backend: &SharedBackend, features: Features) -> Result<Self> {
         let below = |prefix: &str| -> Result<Read> {
             Ok(Read::Range { range: KeyRange::below(&Key::new(prefix)?), limit: MAX_PAGE_ITEMS })
         };
@@ -97,7 +118,7 @@ impl StoreSnapshot {
             below(presence::PREFIX)?,
         ];
         let mut snapshot = backend.read(&reads).await?;
-        let mut read = Self { as_of: snapshot.revision, ..Self::default() };
+        let mut read = Self { as_of: snapshot.revision, ..Self::empty(features) };
         for number in 0..reads.len() {
             for item in snapshot.take(number).items {
                 if let Some(change) = SnapshotChange::of_key(&item.key, Some(&item)) {
@@ -164,6 +185,28 @@ impl StoreSnapshot {
         unreadable(config_key(), error(&self.config))
             .or_else(|| unreadable(version_key(), error(&self.version)))
             .or_else(|| unreadable(plan_key(), error(&self.plan)))
+            .or_else(|| {
+                let needed = readable(&self.plan).map(|plan| plan.level).unwrap_or_default();
+                let own = self.features.level;
+                (needed > own).then(|| {
+                    format!("the rollout needs feature level {needed}, and this server has {own}; upgrade it")
+                })
+            })
+    }
+
+    /// The level that what operators say now needs of every server.
+    fn needed_level(&self) -> FeatureLevel {
+        let needed = self.features.needed;
+        let config = readable(&self.config).map(|config| needed(&config.clone().into()));
+        let version = self.chosen().map(|version| needed(&version.clone().into()));
+        config.max(version).unwrap_or_default()
+    }
+
+    /// A server that lives and is below that level, by what people know it by.
+    pub(crate) fn server_below(&self, level: FeatureLevel) -> Option<String> {
+        let (id, server) = self.servers.iter().find(|(_, server)| server.value.level < level)?;
+        let LiveServer { hostname, version, level } = &server.value;
+        Some(format!("{hostname} ({id}, version {version}) has level {level}"))
     }
 
     /// What the operator said, or the defaults.
@@ -190,24 +233,29 @@ impl StoreSnapshot {
         (record.fingerprint == wanted).then(|| Plan::new(record, revision, &settings))
     }
 
-    /// The record of the epoch that should begin, if one should.
-    pub(crate) fn due_epoch(&self, now: jiff::Timestamp) -> Option<RolloutRecord> {
+    /// The plan's record as it should be, if that is not as it is: another epoch, or another level in this one.
+    pub(crate) fn due_plan(&self, now: jiff::Timestamp) -> Option<RolloutRecord> {
         let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
         let (version, schedule): (_, Schedule) = (&chosen.agent_version, chosen.agent_version_schedule);
-        let fingerprint = fingerprint(version, schedule, &self.settings());
-        let before = readable(&self.plan);
-        if before.is_some_and(|record| record.fingerprint == fingerprint) {
-            return None;
+        let (fingerprint, level) = (fingerprint(version, schedule, &self.settings()), self.needed_level());
+        let Some(before) = readable(&self.plan) else {
+            let begun = RolloutRecord::begun(1, fingerprint, version.clone(), schedule, now);
+            return Some(RolloutRecord { level, ..begun });
+        };
+        let is_same_epoch = before.fingerprint == fingerprint;
+        match is_same_epoch {
+            true if before.level == level => None,
+            true => Some(RolloutRecord { level, ..before.clone() }),
+            false => Some(RolloutRecord {
+                epoch: before.epoch + 1,
+                fingerprint,
+                version: version.clone(),
+                schedule,
+                began_at: now,
+                level,
+                ..before.clone()
+            }),
         }
-        Some(RolloutRecord {
-            epoch: before.map_or(0, |record| record.epoch) + 1,
-            fingerprint,
-            version: version.clone(),
-            schedule,
-            began_at: now,
-            paused: before.and_then(|record| record.paused),
-            unknown: before.map(|record| record.unknown.clone()).unwrap_or_default(),
-        })
     }
 
     /// The group's record in an epoch; that of another epoch says nothing but whether it is paused.

@@ -1,6 +1,7 @@
 //! The owner of the fleet's state with a store in memory, and without a port.
 
 mod bare;
+mod feature_levels;
 mod hosts;
 mod unreadable;
 

@@ -14,8 +14,9 @@ use refit_backend::{Error, Result, SharedBackend, Transaction};
 use refit_types::{ClusterMaintenanceConfig, RolloutRecord};
 use tokio::sync::watch;
 
+use crate::Features;
 use crate::events::{Event, Events, SERVER};
-use crate::fleet::{Fleet, StoreSnapshot, encoded, group_key, plan_key};
+use crate::fleet::{Fleet, StoreSnapshot, encoded, group_key, plan_key, readable};
 pub(crate) use host_view::{Place, Survey};
 pub(crate) use operator::OperatorError;
 pub(crate) use status::Standing;
@@ -32,6 +33,7 @@ pub(crate) struct Rollouts {
     fleet: Arc<Fleet>,
     events: Arc<Events>,
     server: Arc<str>,
+    features: Features,
     now: fn() -> Timestamp,
 }
 
@@ -41,9 +43,10 @@ impl Rollouts {
         fleet: Arc<Fleet>,
         events: Arc<Events>,
         server: Arc<str>,
+        features: Features,
         now: fn() -> Timestamp,
     ) -> Arc<Self> {
-        Arc::new(Self { backend, fleet, events, server, now })
+        Arc::new(Self { backend, fleet, events, server, features, now })
     }
 
     /// Reads the store every second, and begins an epoch when one is due, until the server stops.
@@ -79,7 +82,7 @@ impl Rollouts {
     async fn read_for_owner(&self) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
-            let snapshot = StoreSnapshot::read(&self.backend).await?;
+            let snapshot = self.read_store().await?;
             let is_begun = self.begin_if_due(&snapshot).await?;
             self.fleet.tick(snapshot, asked).await;
             if !is_begun {
@@ -94,7 +97,7 @@ impl Rollouts {
     pub(crate) async fn look(&self) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
-            let snapshot = StoreSnapshot::read(&self.backend).await?;
+            let snapshot = self.read_store().await?;
             if !self.begin_if_due(&snapshot).await? {
                 return self.fleet.tell_snapshot(snapshot, asked).await;
             }
@@ -102,16 +105,20 @@ impl Rollouts {
         Ok(())
     }
 
+    async fn read_store(&self) -> Result<StoreSnapshot> {
+        StoreSnapshot::read(&self.backend, self.features).await
+    }
+
     /// Begins the epoch that is due, if one is; whether the store is to be read again.
     async fn begin_if_due(&self, snapshot: &StoreSnapshot) -> Result<bool> {
-        let Some(record) = snapshot.due_epoch(self.fleet.clock()) else { return Ok(false) };
+        let Some(record) = snapshot.due_plan(self.fleet.clock()) else { return Ok(false) };
         match self.begin(record, snapshot).await {
             Ok(()) | Err(Error::Conflict { .. }) => Ok(true),
             Err(other) => Err(other),
         }
     }
 
-    /// Begins an epoch, if all is still as it was read.
+    /// Begins an epoch, or notes another level in this one, if all is still as it was read.
     async fn begin(&self, record: RolloutRecord, snapshot: &StoreSnapshot) -> Result<()> {
         let mut transaction = Transaction::new();
         for (key, expect) in snapshot.unchanged()? {
@@ -124,10 +131,17 @@ impl Rollouts {
         for name in snapshot.groups.keys().filter(|name| present.iter().all(|group| group.name != **name)) {
             transaction = transaction.delete(&group_key(name)?);
         }
-        let message = format!("epoch {} began: {} ({})", record.epoch, record.version, record.schedule);
-        let (key, value) = self.events.entry(self.event("rollout.epoch", "rollout", &message))?;
+        let is_new = readable(&snapshot.plan).is_none_or(|before| before.epoch != record.epoch);
+        let (kind, message) = match is_new {
+            true => {
+                let RolloutRecord { epoch, version, schedule, .. } = &record;
+                ("rollout.epoch", format!("epoch {epoch} began: {version} ({schedule})"))
+            }
+            false => ("rollout.level", format!("feature level {} is needed of every server", record.level)),
+        };
+        let (key, value) = self.events.entry(self.event(kind, "rollout", &message))?;
         self.backend.transact(transaction.put(&key, value)).await?;
-        tracing::info!(target: "audit", epoch = record.epoch, version = %record.version, schedule = %record.schedule, "a new rollout began");
+        tracing::info!(target: "audit", message, "the plan of the rollout changed");
         Ok(())
     }
 

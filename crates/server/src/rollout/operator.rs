@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::{Error, Expect, Key, Patience, Result, Transaction};
 use refit_rollout::{HostFacts, Plan, removed, run_by_hand};
-use refit_types::{Group, GroupName, GroupRecord, HostId, Instance, RolloutRecord};
+use refit_types::{FeatureLevel, Group, GroupName, GroupRecord, HostId, Instance, Resource, RolloutRecord};
 
 use super::Rollouts;
 use crate::events::Event;
@@ -33,6 +33,12 @@ pub(crate) enum OperatorError {
         "automatic updates are disabled; `refitctl autoupdate update --set-agent-auto-update=on` enables them"
     )]
     Disabled,
+    /// A server would not keep to it.
+    #[error(
+        "this needs feature level {needed} of every server, and {server}: it would let hosts through that this keeps \
+         back; upgrade or stop that server first"
+    )]
+    Level { needed: FeatureLevel, server: String },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
@@ -125,6 +131,22 @@ impl Rollouts {
         .await
     }
 
+    /// Refuses what a live server would not keep to, by the level that it needs.
+    pub(crate) async fn require_level(&self, needed: FeatureLevel) -> Result<(), OperatorError> {
+        if needed.is_none() {
+            return Ok(());
+        }
+        match self.read_store().await?.server_below(needed) {
+            Some(server) => Err(OperatorError::Level { needed, server }),
+            None => Ok(()),
+        }
+    }
+
+    /// The level that a document needs of every server.
+    pub(crate) fn level_of(&self, resource: &Resource) -> FeatureLevel {
+        (self.features.needed)(resource)
+    }
+
     /// Takes in what an operator has just stored, and decides anew.
     pub(crate) async fn operator_changed(&self) -> Result<()> {
         self.look().await
@@ -137,7 +159,7 @@ impl Rollouts {
     ) -> Result<(), OperatorError> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            let stored = StoreSnapshot::read(&self.backend).await?;
+            let stored = self.read_store().await?;
             if self.begin_if_due(&stored).await? {
                 continue;
             }
@@ -168,7 +190,7 @@ impl Rollouts {
     ) -> Result<bool> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            let stored = StoreSnapshot::read(&self.backend).await?;
+            let stored = self.read_store().await?;
             let known = match self.fleet.stored(host).await? {
                 HostState::Known(known) if holds(&known.value) => known,
                 HostState::Unreadable(why) => return Err(unreadable(&why.value.key)),

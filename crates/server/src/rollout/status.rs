@@ -90,6 +90,7 @@ impl Rollouts {
                 closes_at: window.map(|window| timestamp(window.end)),
             }),
             now: Some(timestamp(now)),
+            stopped: view.snapshot.unusable().unwrap_or_default(),
         }
     }
 

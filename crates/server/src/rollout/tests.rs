@@ -92,7 +92,7 @@ async fn a_host_that_changes_while_a_decision_about_it_is_stored_is_not_lost() {
 async fn what_was_read_earlier_does_not_replace_what_was_read_later() {
     let bare = Bare::with_hosts(&store(), 2).await;
     bare.say(vec![group("all", 100)], "2.0.0").await;
-    let early = StoreSnapshot::read(&bare.backend).await.unwrap();
+    let early = StoreSnapshot::read(&bare.backend, Default::default()).await.unwrap();
     let asked = std::time::Instant::now();
     bare.until("all", |record| record.in_flight == 2).await;
     bare.fleet.tell_snapshot(early.clone(), asked).await.unwrap();
@@ -101,7 +101,7 @@ async fn what_was_read_earlier_does_not_replace_what_was_read_later() {
     // And no epoch is begun from it under the conditions of a later one.
     bare.say(vec![group("all", 100)], "3.0.0").await;
     bare.rollouts.look().await.unwrap();
-    let stale = early.due_epoch(Timestamp::now()).unwrap();
+    let stale = early.due_plan(Timestamp::now()).unwrap();
     let refused = bare.rollouts.begin(stale, &early).await.unwrap_err();
     assert!(matches!(refused, refit_backend::Error::Conflict { .. }), "{refused}");
     let plan = bare.backend.get(&plan_key().unwrap()).await.unwrap().unwrap();

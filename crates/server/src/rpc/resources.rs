@@ -9,6 +9,7 @@ use refit_proto::resources::v1::resource_service_server::ResourceService;
 use refit_types::{Channel, Kind, Resource};
 use tonic::{Request, Response, Status};
 
+use super::rollouts::operator_status;
 use super::{paging, service_status};
 use crate::access::caller;
 use crate::events::{Change, Events};
@@ -164,6 +165,8 @@ impl Resources {
             let found = resource.kind();
             return Err(Status::invalid_argument(format!("kind: expected {kind}, found {found}")));
         }
+        let needed = self.rollouts.level_of(&resource);
+        self.rollouts.require_level(needed).await.map_err(operator_status)?;
         let expected = revision.as_deref().map(parse_revision).transpose()?;
         let how = How { mode, expected, allow_major_downgrade };
         let revision = self.of(kind).write(by, &resource, how).await;

@@ -75,7 +75,7 @@ impl RolloutRpc {
     }
 }
 
-fn operator_status(error: OperatorError) -> Status {
+pub(super) fn operator_status(error: OperatorError) -> Status {
     match error {
         OperatorError::NoGroup { .. } => Status::not_found(error.to_string()),
         OperatorError::Store(error) => store_status(error),

@@ -35,15 +35,7 @@ impl Proposal {
     pub(super) fn preview(self, fleet: &Fleet, rollouts: &Rollouts, now: Timestamp) -> Preview {
         let Self { version, schedule, config, paused } = self;
         let fingerprint = fingerprint(&version, schedule, &config);
-        let record = RolloutRecord {
-            epoch: 1,
-            fingerprint,
-            version,
-            schedule,
-            began_at: now,
-            paused,
-            unknown: Default::default(),
-        };
+        let record = RolloutRecord { paused, ..RolloutRecord::begun(1, fingerprint, version, schedule, now) };
         let plan = Plan::new(&record, Default::default(), &config);
         let cohorts = cohorts(&plan, fleet, rollouts);
         preview(&plan, &cohorts, now, SECONDS_EACH)

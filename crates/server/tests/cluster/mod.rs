@@ -42,7 +42,11 @@ pub fn release() -> Release {
 }
 
 pub async fn start(settings: Settings) -> Result<Server, StartError> {
-    Server::start(settings.check(Path::new("/nowhere")).unwrap(), release()).await
+    start_release(settings, release()).await
+}
+
+pub async fn start_release(settings: Settings, release: Release) -> Result<Server, StartError> {
+    Server::start(settings.check(Path::new("/nowhere")).unwrap(), release).await
 }
 
 /// An etcd store in which nothing is yet.

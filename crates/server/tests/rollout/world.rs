@@ -409,7 +409,7 @@ pub fn updater(host: &mut Instance) -> &mut UpdaterStatus {
     host.report.as_mut().unwrap().updater.as_mut().unwrap()
 }
 
-async fn get_plain(address: &str, path: &str) -> String {
+pub async fn get_plain(address: &str, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: diag\r\nConnection: close\r\n\r\n");

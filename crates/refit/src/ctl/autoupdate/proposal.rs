@@ -47,15 +47,7 @@ impl Proposed {
         let config = found.config.unwrap_or_default();
         let (version, schedule) = (version.agent_version, version.agent_version_schedule);
         let fingerprint = fingerprint(&version, schedule, &config);
-        let record = RolloutRecord {
-            epoch: 1,
-            fingerprint,
-            version,
-            schedule,
-            began_at: start,
-            paused: None,
-            unknown: Default::default(),
-        };
+        let record = RolloutRecord::begun(1, fingerprint, version, schedule, start);
         Ok(Plan::new(&record, Default::default(), &config))
     }
 }

@@ -14,6 +14,9 @@ pub(super) struct Rollout {
     pub(super) paused_at: Option<Timestamp>,
     pub(super) groups: Vec<Group>,
     pub(super) ungrouped: Option<Ungrouped>,
+    /// Why the server that answered decides nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stopped: Option<String>,
     #[serde(skip)]
     pub(super) now: Timestamp,
 }
@@ -79,6 +82,7 @@ impl From<wire::Rollout> for Rollout {
             epoch: rollout.epoch,
             began_at: moment(rollout.began_at),
             paused_at: moment(rollout.paused_at),
+            stopped: some(rollout.stopped),
             groups: rollout.groups.into_iter().map(|group| Group::read(group, now)).collect(),
             ungrouped: rollout.ungrouped.map(|ungrouped| Ungrouped {
                 hosts: ungrouped.hosts,

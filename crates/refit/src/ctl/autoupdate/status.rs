@@ -57,6 +57,9 @@ pub(super) fn text(rollout: &Rollout) -> String {
         format!("Version: v{}", rollout.version),
         format!("Schedule: {}", rollout.schedule.as_deref().unwrap_or("(none: no version has been chosen)")),
     ];
+    if let Some(why) = &rollout.stopped {
+        lines.push(format!("Stopped: the server that answered decides nothing: {why}"));
+    }
     if let Some(began) = rollout.began_at {
         lines.push(format!("Rolling out since: {}", output::moment(began, rollout.now)));
     }

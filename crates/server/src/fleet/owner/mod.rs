@@ -116,7 +116,7 @@ impl Owner {
             records: HostRecords::default(),
             is_loaded: false,
             connections: HostMap::default(),
-            snapshot: Arc::default(),
+            snapshot: Arc::new(StoreSnapshot::empty(parts.features)),
             engine: None,
             deaths: Arc::default(),
             heard: None,

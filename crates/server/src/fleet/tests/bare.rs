@@ -14,6 +14,7 @@ use refit_types::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::Features;
 use crate::events::Events;
 use crate::fleet::{Connection, Fleet, Heard, Heartbeat, Parts, group_key};
 use crate::metrics::Metrics;
@@ -73,6 +74,11 @@ pub(crate) fn group(name: &str, share: u8) -> Group {
 impl Bare {
     /// One that reads and decides when it is told to.
     pub(crate) fn new(backend: &SharedBackend, name: &str) -> Self {
+        Self::of_level(backend, name, Features::current())
+    }
+
+    /// One of a release that can keep to so much.
+    pub(crate) fn of_level(backend: &SharedBackend, name: &str, features: Features) -> Self {
         let now: fn() -> Timestamp = Timestamp::now;
         let events = Arc::new(Events::new(backend.clone(), now));
         let (metrics, server): (_, Arc<str>) = (Metrics::new("1.0.0", "memory"), name.into());
@@ -82,9 +88,10 @@ impl Bare {
             metrics: metrics.clone(),
             server: server.clone(),
             own_version: "1.0.0".parse().unwrap(),
+            features,
             now,
         });
-        let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events, server, now);
+        let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events, server, features, now);
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(owner.run(stopped));
         let (backend, connections) = (backend.clone(), Mutex::default());

@@ -1,0 +1,106 @@
+//! Servers of two feature levels side by side: a gate that one of them does not know is not used while it lives, and
+//! one that comes later keeps out of it.
+
+use jiff::Timestamp;
+use refit_pki::Role;
+use refit_server::{Features, Release, Server, Settings};
+use refit_testbed::{eventually, until_seen};
+use refit_types::{FeatureLevel, Resource, RolloutRecord};
+use serde_json::json;
+use tempfile::TempDir;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::cluster::{HOUR, authority_in, connect, empty_store, release, start_release, user};
+use crate::world::{FAR, NEW, SOON, World, get_plain, group, key, open_settings, regular, rollout, set};
+
+/// A made-up newer release, in which a group of that name is a gate.
+fn newer() -> Release {
+    let needed = |resource: &Resource| match resource {
+        Resource::ClusterMaintenanceConfig(config) => {
+            let groups = &config.agent_auto_update_groups.regular;
+            FeatureLevel::new(if groups.iter().any(|group| group.name.as_str() == "gated") { 2 } else { 0 })
+        }
+        _ => FeatureLevel::NONE,
+    };
+    Release { features: Features { level: FeatureLevel::new(2), needed }, ..release() }
+}
+
+struct Member {
+    server: Server,
+    admin: Channel,
+    _directory: TempDir,
+}
+
+impl Member {
+    async fn start(store: &str, release: Release) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings { backend: Some(store.into()), ..open_settings(directory.path()) };
+        let server = start_release(settings, release).await.unwrap();
+        let admin = user(&authority_in(store).await, Role::Admin, HOUR, Timestamp::now());
+        let admin = connect(&server, Some(&admin)).await;
+        Self { server, admin, _directory: directory }
+    }
+
+    async fn ready(&self) -> String {
+        get_plain(&self.server.diag_address.to_string(), "/readyz").await
+    }
+}
+
+async fn plan(world: &World) -> RolloutRecord {
+    let item = refit_backend::Backend::get(&world.backend, &key("/rollouts/v1/default/plan")).await.unwrap();
+    serde_json::from_slice(&item.unwrap().value).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_a_live_server_does_not_know_is_not_used() {
+    let store = empty_store().await;
+    // One server of this release from the start, which knows nothing of the gate.
+    let mut world = World::at(&store, &store, 1).await;
+    refit_backend::Backend::delete(&world.backend, &key(&format!("/servers/v1/default/{FAR}")))
+        .await
+        .unwrap();
+    let new = Member::start(&store, newer()).await;
+    let (plain, gated) = (
+        regular(&[group("canary", "staging", true, json!({}))]),
+        regular(&[group("gated", "staging", true, json!({}))]),
+    );
+    set(&new.admin, "cluster_maintenance_config", plain).await.unwrap();
+    set(&new.admin, "autoupdate_version", json!({ "agent_version": NEW })).await.unwrap();
+    let epoch = plan(&world).await.epoch;
+    let refused = set(&new.admin, "cluster_maintenance_config", gated.clone()).await.unwrap_err();
+    let words = refused.message();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(words.contains("feature level 2") && words.contains("has level 1"), "{words}");
+    assert_eq!(
+        (plan(&world).await.epoch, plan(&world).await.level),
+        (epoch, FeatureLevel::NONE),
+        "nothing changed"
+    );
+    assert!(world.servers.len() == 1 && rollout(&world.admin).await.stopped.is_empty());
+
+    // That server goes, and the gate may be used.
+    let old = world.servers.remove(0);
+    old.shut_down().await;
+    let taken = async || set(&new.admin, "cluster_maintenance_config", gated.clone()).await.is_ok();
+    eventually("the gate is taken", SOON, taken).await;
+    assert_eq!(plan(&world).await.level, FeatureLevel::new(2));
+    assert!(new.ready().await.contains("200 OK"));
+
+    // One that does not know it comes back: it decides nothing, tells nobody, and is not ready.
+    let old = Member::start(&store, release()).await;
+    let ready = until_seen("it is not ready", SOON, || old.ready(), |ready| ready.contains("503")).await;
+    assert!(ready.contains("feature level 2") && ready.contains("upgrade it"), "{ready}");
+    let status = rollout(&old.admin).await;
+    assert!(status.stopped.contains("feature level 2") && status.groups.is_empty(), "{status:?}");
+    assert!(rollout(&new.admin).await.stopped.is_empty());
+
+    // The gate is given up, and both take part again.
+    let plain = regular(&[group("canary", "staging", true, json!({}))]);
+    set(&new.admin, "cluster_maintenance_config", plain).await.unwrap();
+    eventually("the level is none", SOON, async || plan(&world).await.level.is_none()).await;
+    until_seen("it is ready", SOON, || old.ready(), |ready| ready.contains("200 OK")).await;
+    assert!(rollout(&old.admin).await.stopped.is_empty());
+    old.server.shut_down().await;
+    new.server.shut_down().await;
+}
