@@ -2,14 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{Result, SharedBackend};
+use refit_backend::{Error, Result, SharedBackend};
 use refit_pki::{CaPin, Phase, RotationError};
-use refit_types::Instance;
+use refit_types::{Instance, RotationMark};
 use tokio::sync::watch;
 
 use crate::authorities::{Authorities, Current};
 use crate::events::{Event, Events, SERVER};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, FleetView};
 use crate::issued::{self, IssuedIdentity};
 
 /// How often an automatic rotation is looked at.
@@ -37,17 +37,33 @@ pub(crate) async fn laggards(
         return Ok(Vec::new());
     }
     let mark = current.mark();
-    let (hosts, _) = fleet.page(None, usize::MAX, |instance| {
-        instance.report.as_ref().is_none_or(|report| report.rotation != mark)
-    });
-    let mut lagging: Vec<Laggard> =
-        hosts.iter().map(|instance| lagging_host(instance, &mark.phase)).collect();
+    let lagging = fleet.survey(move |view| view.is_loaded.then(|| lagging_hosts(view, &mark))).await?;
+    // Hosts that are not known yet would be cut off unseen.
+    let mut lagging = lagging.ok_or_else(|| Error::Unavailable {
+        store: backend.describe(),
+        reason: "its hosts have not all been read yet; try again".into(),
+    })?;
     if matches!(phase, Phase::UpdateClients | Phase::UpdateServers) {
         let signer = CaPin::of(current.authority().certificate()).to_string();
         let issued = issued::unexpired(backend, now).await?;
         lagging.extend(issued.into_iter().filter(|issued| issued.ca_pin != signer).map(lagging_user));
     }
     Ok(lagging)
+}
+
+/// The hosts that have not carried out the phase. One whose record cannot be read may be any of them.
+fn lagging_hosts(view: &FleetView, mark: &RotationMark) -> Vec<Laggard> {
+    let lags = |instance: &Instance| instance.report.as_ref().is_none_or(|report| report.rotation != *mark);
+    let readable = view.hosts.iter().filter(|(host, _)| !view.unreadable.contains_key(host));
+    let lagging = readable.filter(|(_, known)| lags(&known.value));
+    let lagging = lagging.map(|(_, known)| lagging_host(&known.value, &mark.phase));
+    let unreadable = view.unreadable.iter().map(|(host, unreadable)| Laggard {
+        kind: "host",
+        id: host.to_string(),
+        name: host.to_string(),
+        reason: format!("its record {} cannot be read by this server", unreadable.value.key),
+    });
+    lagging.chain(unreadable).collect()
 }
 
 fn lagging_host(instance: &Instance, phase: &str) -> Laggard {

@@ -248,22 +248,14 @@ impl Fleet {
         self.outbox.poll.notified().await;
     }
 
-    /// Up to `limit` hosts behind `after` for which `wanted` holds, and whether there may be more.
-    pub(crate) fn page(
+    /// Works something out from all hosts, away from the threads that answer.
+    pub(crate) async fn survey<T: Send + 'static>(
         &self,
-        after: Option<HostId>,
-        limit: usize,
-        wanted: impl Fn(&Instance) -> bool,
-    ) -> (Vec<Arc<Instance>>, bool) {
+        work: impl FnOnce(&FleetView) -> T + Send + 'static,
+    ) -> Result<T> {
         let view = self.view();
-        let mut page = Vec::new();
-        for (_, known) in view.hosts.iter_after(after).filter(|(_, known)| wanted(&known.value)) {
-            if page.len() == limit {
-                return (page, true);
-            }
-            page.push(known.value.clone());
-        }
-        (page, false)
+        let worked = tokio::task::spawn_blocking(move || work(&view)).await;
+        worked.map_err(|error| Error::Invalid(format!("the fleet could not be looked at: {error}")))
     }
 
     /// Shows the hosts behind `after` in the order of their UUIDs, some at a time, until `look` has seen
@@ -286,11 +278,6 @@ impl Fleet {
     /// When the host was last heard, as exactly as this server knows.
     pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
         self.view.load().last_seen(instance)
-    }
-
-    /// How many hosts there are.
-    pub(crate) fn len(&self) -> usize {
-        self.view.load().hosts.len()
     }
 
     /// How many hosts run which version.

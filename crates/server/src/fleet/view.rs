@@ -53,6 +53,23 @@ impl FleetView {
         self.hosts.get(host).map(|known| (known.value.clone(), known.revision))
     }
 
+    /// Up to `limit` hosts behind `after` for which `wanted` holds, and whether there may be more.
+    pub(crate) fn page(
+        &self,
+        after: Option<HostId>,
+        limit: usize,
+        wanted: impl Fn(&Instance) -> bool,
+    ) -> (Vec<Arc<Instance>>, bool) {
+        let mut page = Vec::new();
+        for (_, known) in self.hosts.iter_after(after).filter(|(_, known)| wanted(&known.value)) {
+            if page.len() == limit {
+                return (page, true);
+            }
+            page.push(known.value.clone());
+        }
+        (page, false)
+    }
+
     /// Since when no server hears the host.
     pub(crate) fn lost_since(&self, instance: &Instance) -> Option<Timestamp> {
         lost_since(&self.snapshot, &self.deaths, instance)

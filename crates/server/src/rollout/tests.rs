@@ -39,30 +39,35 @@ async fn a_decision_that_an_operator_was_quicker_than_undoes_nothing() {
 
 #[tokio::test]
 async fn what_another_server_has_stored_is_not_stored_again() {
-    let held = HeldBackend::new(store());
-    let inner = held.inner();
-    let bare = Bare::with_hosts(&inner, 4).await;
+    let inner = store();
+    let (first, second) = (HeldBackend::new(inner.clone()), HeldBackend::new(inner.clone()));
+    let backend: SharedBackend = first.clone();
+    let bare = Bare::with_hosts(&backend, 4).await;
     bare.say(vec![group("all", 50)], "2.0.0").await;
     bare.until("all", |record| record.in_flight == 2).await;
-    let backend: SharedBackend = held.clone();
+    let backend: SharedBackend = second.clone();
     let other = Bare::new(&backend, "s2");
     other.knows(4).await;
-    held.hold(GROUPS);
-    // Both hear that a host has arrived; what the other one makes of it is late.
+    // Both hear that a host has arrived and decide the same; what the second one has decided comes late.
+    first.hold(GROUPS);
+    second.hold(GROUPS);
     let mut instance = refit_types::Instance::clone(&bare.known(1));
     instance.report.as_mut().unwrap().version = "2.0.0".parse().unwrap();
     let record = serde_json::to_vec(&instance).unwrap();
-    backend.put(&Fleet::key(host(1)).unwrap(), record.into()).await.unwrap();
+    inner.put(&Fleet::key(host(1)).unwrap(), record.into()).await.unwrap();
     let sent = async || {
+        bare.rollouts.look().await.unwrap();
         other.rollouts.look().await.unwrap();
-        held.is_held()
+        first.is_held() && second.is_held()
     };
-    eventually("the other server has decided", WITHIN, sent).await;
+    eventually("both servers have decided", WITHIN, sent).await;
+    first.release();
     bare.until("all", |record| record.upgraded == 1 && record.in_flight == 2).await;
-    held.release();
+    second.release();
+    let refused = async || other.metrics.encode().contains("refit_rollout_conflicts_total 1");
+    eventually("the late one is refused", WITHIN, refused).await;
     let record = other.settled("all").await;
     assert_eq!((record.upgraded, record.in_flight), (1, 2), "{record:?}");
-    assert!(other.metrics.encode().contains("refit_rollout_conflicts_total 1"), "it was refused once");
 }
 
 #[tokio::test]
@@ -238,7 +243,7 @@ async fn a_clock_that_is_a_month_ahead_forgets_nobody_who_is_heard() {
     assert_eq!([is_long_lost(1, now), is_long_lost(2, now)], [false, false]);
     assert_eq!([is_long_lost(1, ahead), is_long_lost(2, ahead)], [false, true]);
     bare.rollouts.forget_lost(now).await;
-    assert_eq!(bare.fleet.len(), 2);
+    assert_eq!(bare.fleet.view().hosts.len(), 2);
     bare.rollouts.forget_lost(ahead).await;
     assert!(bare.fleet.known(host(1)).is_some() && bare.fleet.known(host(2)).is_none());
 }

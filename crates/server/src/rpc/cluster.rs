@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{service_status, store_status, timestamp};
 use crate::access::{Caller, caller};
 use crate::authorities::Authorities;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, FleetView};
 use crate::presence::{ServerRecord, live_servers};
 
 /// Tells how the cluster is.
@@ -37,7 +37,7 @@ impl ClusterService for Cluster {
         let caller = who(caller(&request)?);
         let revision = self.backend.read(&[]).await.map_err(store_status)?.revision;
         let live = live_servers(&self.backend).await.map_err(store_status)?;
-        let hosts = self.hosts(&live);
+        let hosts = self.hosts(&live).await.map_err(store_status)?;
         let mut servers: Vec<wire::Server> = live
             .into_iter()
             .map(|server| wire::Server {
@@ -73,11 +73,15 @@ impl ClusterService for Cluster {
 }
 
 impl Cluster {
-    fn hosts(&self, live: &[ServerRecord]) -> wire::Hosts {
-        let live: BTreeSet<&str> = live.iter().map(|server| server.id.as_str()).collect();
-        let connected = |instance: &Instance| instance.server.as_deref().is_some_and(|id| live.contains(id));
-        let (heard, _) = self.fleet.page(None, usize::MAX, connected);
-        wire::Hosts { total: self.fleet.len() as u64, connected: heard.len() as u64 }
+    async fn hosts(&self, live: &[ServerRecord]) -> refit_backend::Result<wire::Hosts> {
+        let live: BTreeSet<String> = live.iter().map(|server| server.id.clone()).collect();
+        let count = move |view: &FleetView| {
+            let is_heard =
+                |instance: &Instance| instance.server.as_deref().is_some_and(|id| live.contains(id));
+            let connected = view.hosts.iter().filter(|(_, known)| is_heard(&known.value)).count();
+            wire::Hosts { total: view.hosts.len() as u64, connected: connected as u64 }
+        };
+        self.fleet.survey(count).await
     }
 
     async fn migrations(&self) -> Result<wire::Migrations, Status> {

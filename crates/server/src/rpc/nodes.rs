@@ -113,10 +113,12 @@ impl NodeService for Nodes {
         let labels: BTreeMap<String, String> = request.labels.into_iter().collect();
         let labels =
             Labels::try_from(labels).map_err(|error| Status::invalid_argument(format!("labels: {error}")))?;
-        let wanted = |instance: &Instance| {
-            instance.has_labels(&labels) && (request.search.is_empty() || instance.matches(&request.search))
+        let search = request.search;
+        let wanted = move |instance: &Instance| {
+            instance.has_labels(&labels) && (search.is_empty() || instance.matches(&search))
         };
-        let (page, more) = self.fleet.page(after, size, wanted);
+        let page = self.fleet.survey(move |view| view.page(after, size, wanted)).await;
+        let (page, more) = page.map_err(store_status)?;
         let live = live_servers(&self.backend).await.map_err(store_status)?;
         let live: BTreeSet<&str> = live.iter().map(|server| server.id.as_str()).collect();
         let next = page.last().filter(|_| more).map(|last| paging::token_after(&last.host_id.to_string()));

@@ -39,7 +39,11 @@ impl RolloutService for RolloutRpc {
         let wanted = Some(outcome.as_str()).filter(|text| !text.is_empty());
         let wanted = wanted.map(Standing::parse).transpose();
         let wanted = wanted.map_err(|error| Status::invalid_argument(format!("outcome: {error}")))?;
-        let found = self.rollouts.group_hosts(&request.group, wanted, after, size);
+        let rollouts = self.rollouts.clone();
+        // A fleet is walked away from the threads that answer.
+        let walk = move || rollouts.group_hosts(&request.group, wanted, after, size);
+        let found = tokio::task::spawn_blocking(walk).await;
+        let found = found.map_err(|error| Status::internal(error.to_string()))?;
         let (hosts, more) = found.map_err(operator_status)?;
         let next = hosts.last().filter(|_| more).map(|last| paging::token_after(&last.host_id));
         Ok(Response::new(wire::ListGroupHostsResponse { hosts, next_page_token: next.unwrap_or_default() }))

@@ -11,7 +11,7 @@ use refit_types::{HostId, Instance};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{BesideMessage, HeartbeatMessage, Owner};
+use super::{BesideMessage, HeartbeatMessage, MAX_HOST_WRITES, Owner};
 use crate::fleet::host_write::{HostChange, HostState, write_host};
 use crate::fleet::record::{Heartbeat, after_heartbeat, is_superseded};
 use crate::fleet::view::KNOWS_FOR;
@@ -276,7 +276,9 @@ impl Owner {
     pub(super) fn flush_overdue(&mut self) {
         let overdue = self.deferred.iter().filter(|(_, deferred)| deferred.since.elapsed() > DEFER_FOR);
         let overdue: Vec<HostId> = overdue.map(|(host, _)| *host).collect();
-        for host in overdue.into_iter().filter(|host| !self.busy.contains_key(host)).collect::<Vec<_>>() {
+        let room = MAX_HOST_WRITES.saturating_sub(self.host_writes);
+        let free = overdue.into_iter().filter(|host| !self.busy.contains_key(host)).take(room);
+        for host in free.collect::<Vec<_>>() {
             let Some(deferred) = self.deferred.get(&host) else { continue };
             let known = self.records.hosts.get(host).cloned();
             let is_overtaken = known.as_ref().is_none_or(|known| self.is_overtaken(host, known, deferred));

@@ -93,6 +93,8 @@ struct Unpublished {
     /// Told once the view shows what they did.
     replies: Vec<(oneshot::Sender<refit_backend::Result<Heard>>, refit_backend::Result<Heard>)>,
     acknowledgements: Vec<oneshot::Sender<()>>,
+    /// The same, once there is an engine for what operators said.
+    engine_acknowledgements: Vec<oneshot::Sender<()>>,
     /// Streams of hosts that have something to learn from the view.
     to_wake: Vec<Arc<Connection>>,
     /// Whether any host may have something to learn.
@@ -204,18 +206,17 @@ impl Owner {
     }
 
     fn take_operator(&mut self, message: OperatorMessage) {
-        let done = match message {
+        match message {
             OperatorMessage::Snapshot { snapshot, asked, done } => {
                 self.take_snapshot(*snapshot, asked);
                 self.deciding.now();
-                done
+                self.unpublished.engine_acknowledgements.push(done);
             }
             OperatorMessage::Host { host, state, done } => {
                 self.take_host_state(host, state);
-                done
+                self.unpublished.acknowledgements.push(done);
             }
-        };
-        self.unpublished.acknowledgements.push(done);
+        }
         self.unpublished.is_dirty = true;
         self.unpublished.is_urgent = true;
     }
@@ -241,7 +242,7 @@ impl Owner {
 
     /// Whether somebody waits for the next view who is not to wait for its time.
     fn is_urgent(&self) -> bool {
-        let has_waiting = !self.unpublished.acknowledgements.is_empty() && self.rebuild.is_none();
+        let has_waiting = !self.unpublished.engine_acknowledgements.is_empty() && self.rebuild.is_none();
         self.unpublished.is_urgent || has_waiting
     }
 
@@ -274,13 +275,13 @@ impl Owner {
             // Whoever hung up needs no answer.
             let _ = reply.send(heard);
         }
+        let mut acknowledgements = unpublished.acknowledgements;
         match waits {
-            true => self.unpublished.acknowledgements = unpublished.acknowledgements,
-            false => {
-                for done in unpublished.acknowledgements {
-                    let _ = done.send(());
-                }
-            }
+            true => self.unpublished.engine_acknowledgements = unpublished.engine_acknowledgements,
+            false => acknowledgements.extend(unpublished.engine_acknowledgements),
+        }
+        for done in acknowledgements {
+            let _ = done.send(());
         }
         unpublished.to_wake.iter().for_each(|connection| connection.news.notify_one());
         if unpublished.wake_all {

@@ -116,7 +116,7 @@ impl Bare {
 
     /// Waits until it knows that many hosts.
     pub(crate) async fn knows(&self, hosts: usize) {
-        let loaded = async || self.fleet.is_loaded() && self.fleet.len() >= hosts;
+        let loaded = async || self.fleet.is_loaded() && self.fleet.view().hosts.len() >= hosts;
         eventually("the fleet is known", WITHIN, loaded).await;
     }
 

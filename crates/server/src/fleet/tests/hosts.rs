@@ -121,8 +121,8 @@ async fn a_walk_sees_every_host_once_and_pages_are_filtered_and_in_order() {
     let ids = |page: &[std::sync::Arc<Instance>]| {
         page.iter().map(|instance| instance.host_id.uuid().as_u128()).collect::<Vec<_>>()
     };
-    let (first, more) = bare.fleet.page(None, 3, even);
+    let (first, more) = bare.fleet.view().page(None, 3, even);
     assert_eq!((ids(&first), more), (vec![2, 4, 6], true));
-    let (rest, more) = bare.fleet.page(Some(host(2496)), 3, even);
+    let (rest, more) = bare.fleet.view().page(Some(host(2496)), 3, even);
     assert_eq!((ids(&rest), more), (vec![2498, 2500], false));
 }
