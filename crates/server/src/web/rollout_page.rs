@@ -57,6 +57,8 @@ struct RolloutPage {
     done: String,
     may: May,
     status: Prose,
+    /// Why this server decides nothing; empty if it does.
+    stopped: String,
     paused: bool,
     version: String,
     chosen: bool,
@@ -163,6 +165,7 @@ impl Web {
             may: May::of(visit),
             status: standing(&rollout, now),
             paused: rollout.paused_at.is_some(),
+            stopped: rollout.stopped,
             chosen: !schedule.is_empty(),
             since: began.map(since),
             graph: Graph::of(&cards),

@@ -272,3 +272,19 @@ async fn everything_can_be_read_without_a_script() {
     assert!(by.contains("created autoupdate_version") && !by.contains("prod-group"), "{by}");
     world.shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_read_what_operators_said_says_that_it_decides_nothing() {
+    let world = World::start(1).await;
+    world.configure(regular(&[group("canary", "staging", true, json!({}))])).await;
+    world.choose(NEW, "regular").await;
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "alice", "viewer").await;
+    let before = until_shown(&mut browser, "/web/rollout", "canary").await;
+    assert!(!before.contains("decides nothing"));
+    let key = "/cluster_maintenance_config/v1/default/cluster-maintenance-config";
+    let newer = r#"{"spec": {"moonshot": true}}"#;
+    refit_backend::Backend::put(&world.backend, &crate::world::key(key), newer.into()).await.unwrap();
+    let page = until_shown(&mut browser, "/web/rollout", "This server decides nothing:").await;
+    assert!(page.contains(key), "{page}");
+    world.shut_down().await;
+}
