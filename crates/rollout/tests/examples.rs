@@ -14,6 +14,8 @@ mod clocks;
 mod cluster;
 #[path = "examples/halts.rs"]
 mod halts;
+#[path = "examples/late.rs"]
+mod late;
 #[path = "examples/members.rs"]
 mod members;
 #[path = "examples/operators.rs"]
