@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use refit_types::{GroupRecord, HostId, Revision, Schedule};
+use refit_types::{GroupName, GroupRecord, HostId, Revision, Schedule};
 
 use crate::micros::Micros;
 use crate::{HostFacts, HostMap, Plan};
@@ -131,13 +131,37 @@ impl Engine {
         self.count(group);
     }
 
-    /// Notes that what is stored of a group cannot be read: it is stopped, and whoever requires it waits.
-    pub fn unreadable_record(&mut self, group: usize, key: &str, revision: Revision) {
-        let Some(view) = self.view.groups.get_mut(group) else { return };
-        if view.revision.is_none_or(|known| known <= revision) {
-            view.revision = Some(revision);
-            view.unreadable = Some(Unreadable::Group { key: key.into() });
+    /// Notes that what is stored of a group cannot be read: it is stopped, and whoever requires it waits. Whether that
+    /// is news.
+    pub fn unreadable_record(&mut self, group: usize, key: &str, revision: Revision) -> bool {
+        let Some(view) = self.view.groups.get_mut(group) else { return false };
+        let is_outdated = view.revision.is_some_and(|known| revision < known);
+        if is_outdated || matches!(view.unreadable, Some(Unreadable::Group { .. })) {
+            return false;
         }
+        view.revision = Some(revision);
+        view.unreadable = Some(Unreadable::Group { key: key.into() });
+        true
+    }
+
+    /// Notes that nothing is stored of a group as of that revision: nothing has happened in it.
+    pub fn no_record(&mut self, group: usize, as_of: Revision) {
+        let Some(view) = self.view.groups.get_mut(group) else { return };
+        if view.revision.is_some_and(|known| known <= as_of) {
+            let fresh = GroupRecord::fresh(self.view.plan.epoch, self.view.plan.began_at);
+            self.record(group, &fresh, as_of);
+            self.view.groups[group].revision = None;
+        }
+    }
+
+    /// The records that it keeps, with their revisions, for the engine of another epoch; none for what cannot be read.
+    pub fn into_group_records(self) -> Vec<(GroupName, Option<GroupRecord>, Revision)> {
+        let groups = self.view.groups.into_iter().zip(&self.view.plan.groups);
+        let kept = groups.filter_map(|(view, group)| {
+            let is_readable = !matches!(view.unreadable, Some(Unreadable::Group { .. }));
+            Some((group.name.clone(), is_readable.then_some(view.record), view.revision?))
+        });
+        kept.collect()
     }
 
     /// Takes in what is known of a host now, from the record of that revision.

@@ -241,6 +241,11 @@ impl RolloutView {
         open.or_else(|| view.windows.open_or_next(now))
     }
 
+    /// How many groups are stopped because their records cannot be read.
+    pub fn unreadable_groups(&self) -> usize {
+        self.groups.iter().filter(|group| matches!(group.unreadable, Some(Unreadable::Group { .. }))).count()
+    }
+
     /// The window of hosts without a group that is open at that moment, or the next one.
     pub fn policy_window(&self, now: Timestamp) -> Option<Span> {
         self.policy.open_or_next(now)

@@ -8,6 +8,7 @@ mod host_records;
 mod host_write;
 mod owner;
 mod record;
+mod store_reading;
 mod store_snapshot;
 mod view;
 mod watcher;
@@ -34,7 +35,9 @@ pub(crate) use host_write::HostState;
 pub(crate) use owner::Owner;
 use owner::{HeartbeatMessage, Inbox, OperatorMessage, Outbox, Tick};
 pub(crate) use record::{Heartbeat, is_forgotten};
-pub(crate) use store_snapshot::{StoreSnapshot, Versioned, encoded, group_key, plan_key, readable};
+pub(crate) use store_reading::{StoreReading, group_key};
+use store_snapshot::StoreSnapshot;
+pub(crate) use store_snapshot::{Versioned, encoded, plan_key, readable};
 pub(crate) use view::FleetView;
 
 /// How long a join is tried while others write the same record, and how soon.
@@ -222,8 +225,8 @@ impl Fleet {
     }
 
     /// Makes what was read of the store known, and waits until it is published.
-    pub(crate) async fn tell_snapshot(&self, snapshot: StoreSnapshot, asked: Instant) -> Result<()> {
-        self.tell(|done| OperatorMessage::Snapshot { snapshot: Box::new(snapshot), asked, done }).await
+    pub(crate) async fn tell_reading(&self, reading: StoreReading, asked: Instant) -> Result<()> {
+        self.tell(|done| OperatorMessage::Reading { reading: Box::new(reading), asked, done }).await
     }
 
     /// Makes known what was stored of a host, and waits until it is published.
@@ -238,9 +241,9 @@ impl Fleet {
     }
 
     /// Makes known what was read of the store because it was time to.
-    pub(crate) async fn tick(&self, snapshot: StoreSnapshot, asked: Instant) {
+    pub(crate) async fn tick(&self, reading: StoreReading, asked: Instant) {
         // Who is not told is stopping.
-        let _ = self.outbox.ticks.send(Tick { snapshot: Box::new(snapshot), asked }).await;
+        let _ = self.outbox.ticks.send(Tick { reading: Box::new(reading), asked }).await;
     }
 
     /// Waits until the owner wants the store to be read before it is time to.

@@ -1,17 +1,12 @@
-//! What is stored of rollouts besides hosts: what operators said, the epoch, the records of groups, and the servers
-//! that live. Read by those who act for operators, and kept current by the owner of the fleet's state.
+//! What operators said, the epoch, and the servers that live, as they are stored. Kept current by the owner of the
+//! fleet's state.
 
 use std::collections::BTreeMap;
 
-use refit_backend::{
-    Change, Error, Event, Expect, Item, Key, KeyRange, MAX_PAGE_ITEMS, Read, Result, Revision, SharedBackend,
-};
+use refit_backend::{Error, Expect, Item, Key, Result, Revision};
 use refit_migrations::{Form, autoupdate_version_v1, cluster_maintenance_config_v1};
 use refit_rollout::{Plan, fingerprint};
-use refit_types::{
-    AutoupdateVersion, ClusterMaintenanceConfig, FeatureLevel, GroupName, GroupRecord, Kind, RolloutRecord,
-    Schedule,
-};
+use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, FeatureLevel, Kind, RolloutRecord, Schedule};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +25,7 @@ pub(crate) type Readable<T> = std::result::Result<T, Box<str>>;
 /// A record that may be there, and may be readable.
 pub(crate) type Stored<T> = Option<Versioned<Readable<T>>>;
 
-/// What is stored of rollouts, all from one moment.
+/// What operators said, the epoch and the servers that live, all from one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreSnapshot {
     /// That moment.
@@ -38,7 +33,6 @@ pub(crate) struct StoreSnapshot {
     pub(crate) config: Stored<ClusterMaintenanceConfig>,
     pub(crate) version: Stored<AutoupdateVersion>,
     pub(crate) plan: Stored<RolloutRecord>,
-    pub(crate) groups: BTreeMap<GroupName, Versioned<Readable<GroupRecord>>>,
     /// The servers that live: what they hear is heard.
     pub(crate) servers: BTreeMap<Box<str>, Versioned<LiveServer>>,
     /// What the server that reads it can keep to.
@@ -61,25 +55,14 @@ pub(crate) enum SnapshotChange {
     Config(Stored<ClusterMaintenanceConfig>),
     Version(Stored<AutoupdateVersion>),
     Plan(Stored<RolloutRecord>),
-    Group(GroupName, Stored<GroupRecord>),
     Server(Box<str>, Option<Versioned<LiveServer>>),
 }
 
 impl SnapshotChange {
-    /// What a change of the store means for a snapshot; nothing if the key is of no interest to it.
-    pub(crate) fn of(event: &Event) -> Option<Self> {
-        match &event.change {
-            Change::Put(item) => Self::of_key(&item.key, Some(item)),
-            Change::Delete(key) => Self::of_key(key, None),
-        }
-    }
-
-    fn of_key(key: &Key, item: Option<&Item>) -> Option<Self> {
+    /// What a key and what is stored there mean for a snapshot; nothing if the key is of no interest to it.
+    pub(super) fn of_key(key: &Key, item: Option<&Item>) -> Option<Self> {
         let text = key.as_str();
         let name = |prefix: &str| text.strip_prefix(prefix)?.strip_prefix('/');
-        if let Some(name) = name(GROUPS) {
-            return Some(Self::Group(name.parse().ok()?, item.map(decoded)));
-        }
         if let Some(id) = name(presence::PREFIX) {
             let record = item.map(|item| Versioned {
                 value: serde_json::from_slice(&item.value).unwrap_or_default(),
@@ -103,30 +86,12 @@ impl SnapshotChange {
 impl StoreSnapshot {
     /// Nothing was read yet.
     pub(crate) fn empty(features: Features) -> Self {
-        Self { features, ..Self::default() }
+        Self::at(Revision::default(), features)
     }
 
-    pub(crate) async fn read(backend: &SharedBackend, features: Features) -> Result<Self> {
-        let below = |prefix: &str| -> Result<Read> {
-            Ok(Read::Range { range: KeyRange::below(&Key::new(prefix)?), limit: MAX_PAGE_ITEMS })
-        };
-        let reads = [
-            Read::Key(config_key()?),
-            Read::Key(version_key()?),
-            Read::Key(plan_key()?),
-            below(GROUPS)?,
-            below(presence::PREFIX)?,
-        ];
-        let mut snapshot = backend.read(&reads).await?;
-        let mut read = Self { as_of: snapshot.revision, ..Self::empty(features) };
-        for number in 0..reads.len() {
-            for item in snapshot.take(number).items {
-                if let Some(change) = SnapshotChange::of_key(&item.key, Some(&item)) {
-                    read.set(change);
-                }
-            }
-        }
-        Ok(read)
+    /// Nothing is stored at that moment.
+    pub(super) fn at(as_of: Revision, features: Features) -> Self {
+        Self { as_of, features, ..Self::default() }
     }
 
     /// Takes what was read, unless something newer was read before: several ask at once, and the answers overtake
@@ -143,7 +108,6 @@ impl StoreSnapshot {
         self.config = newer(known.config, self.config.take(), as_of);
         self.version = newer(known.version, self.version.take(), as_of);
         self.plan = newer(known.plan, self.plan.take(), as_of);
-        self.groups.extend(known.groups.into_iter().filter(|(_, group)| group.revision > as_of));
         self.servers.extend(known.servers.into_iter().filter(|(_, server)| server.revision > as_of));
     }
 
@@ -153,7 +117,6 @@ impl StoreSnapshot {
             SnapshotChange::Config(_) => self.config.as_ref().map(|known| known.revision),
             SnapshotChange::Version(_) => self.version.as_ref().map(|known| known.revision),
             SnapshotChange::Plan(_) => self.plan.as_ref().map(|known| known.revision),
-            SnapshotChange::Group(name, _) => self.groups.get(name).map(|known| known.revision),
             SnapshotChange::Server(id, _) => self.servers.get(id).map(|known| known.revision),
         };
         if known.is_none_or(|known| known < at) {
@@ -161,13 +124,11 @@ impl StoreSnapshot {
         }
     }
 
-    fn set(&mut self, change: SnapshotChange) {
+    pub(super) fn set(&mut self, change: SnapshotChange) {
         match change {
             SnapshotChange::Config(config) => self.config = config,
             SnapshotChange::Version(version) => self.version = version,
             SnapshotChange::Plan(plan) => self.plan = plan,
-            SnapshotChange::Group(name, Some(group)) => drop(self.groups.insert(name, group)),
-            SnapshotChange::Group(name, None) => drop(self.groups.remove(&name)),
             SnapshotChange::Server(id, Some(server)) => drop(self.servers.insert(id, server)),
             SnapshotChange::Server(id, None) => drop(self.servers.remove(&id)),
         }
@@ -258,16 +219,6 @@ impl StoreSnapshot {
         }
     }
 
-    /// The group's record in an epoch; that of another epoch says nothing but whether it is paused.
-    pub(crate) fn group_in(&self, name: &GroupName, epoch: &RolloutRecord) -> Readable<GroupRecord> {
-        match self.groups.get(name).map(|group| &group.value) {
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(record)) if record.epoch == epoch.epoch => Ok(record.clone()),
-            Some(Ok(record)) => Ok(record.renewed(epoch.epoch, epoch.began_at)),
-            None => Ok(GroupRecord::fresh(epoch.epoch, epoch.began_at)),
-        }
-    }
-
     /// Conditions under which what was decided from these holds: nobody changed what operators say.
     pub(crate) fn unchanged(&self) -> Result<[(Key, Expect); 3]> {
         Ok([
@@ -275,10 +226,6 @@ impl StoreSnapshot {
             (version_key()?, as_it_is(self.version.as_ref())),
             (plan_key()?, as_it_is(self.plan.as_ref())),
         ])
-    }
-
-    pub(crate) fn group_unchanged(&self, name: &GroupName) -> Result<(Key, Expect)> {
-        Ok((group_key(name)?, as_it_is(self.groups.get(name))))
     }
 }
 
@@ -292,13 +239,12 @@ pub(crate) fn as_it_is<T>(stored: Option<&Versioned<T>>) -> Expect {
 }
 
 const PLAN: &str = "/rollouts/v1/default/plan";
-const GROUPS: &str = "/rollouts/v1/default/groups";
 
-fn config_key() -> Result<Key> {
+pub(super) fn config_key() -> Result<Key> {
     cluster_maintenance_config_v1().key(Kind::ClusterMaintenanceConfig.singleton().unwrap_or_default())
 }
 
-fn version_key() -> Result<Key> {
+pub(super) fn version_key() -> Result<Key> {
     autoupdate_version_v1().key(Kind::AutoupdateVersion.singleton().unwrap_or_default())
 }
 
@@ -306,16 +252,12 @@ pub(crate) fn plan_key() -> Result<Key> {
     Key::new(PLAN)
 }
 
-pub(crate) fn group_key(name: &GroupName) -> Result<Key> {
-    Key::new(GROUPS)?.child(name)
-}
-
 fn resource<T>(form: &Form<T>, item: &Item) -> Versioned<Readable<T>> {
     let value = (form.decode)(form.name(&item.key), &item.value).map_err(|reason| reason.to_string().into());
     Versioned { value, revision: item.revision }
 }
 
-fn decoded<T: DeserializeOwned>(item: &Item) -> Versioned<Readable<T>> {
+pub(super) fn decoded<T: DeserializeOwned>(item: &Item) -> Versioned<Readable<T>> {
     let value = serde_json::from_slice(&item.value).map_err(|error| error.to_string().into());
     Versioned { value, revision: item.revision }
 }

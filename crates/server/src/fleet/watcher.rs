@@ -8,7 +8,7 @@ use refit_backend::{Event, Item, KeyRange, MAX_PAGE_ITEMS, Result, Revision, Sha
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::host_records::{self, HostEvent, HostRead, HostRecords};
-use super::store_snapshot::SnapshotChange;
+use super::store_reading::StoreChange;
 
 /// How long to wait before the store is asked again for what a watch lost.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(crate) enum WatchMessage {
     /// Everything was read, as of that revision at least.
     Loaded(Box<HostRecords>, Revision),
     /// These changed, and everything up to that revision has been told.
-    Changes { hosts: Vec<HostEvent>, snapshot: Vec<(SnapshotChange, Revision)>, applied: Revision },
+    Changes { hosts: Vec<HostEvent>, others: Vec<(StoreChange, Revision)>, applied: Revision },
 }
 
 /// Loads and follows, until the server stops or the owner is gone.
@@ -101,6 +101,6 @@ fn add(mut records: HostRecords, items: &[Item]) -> HostRecords {
 fn changes(events: &[Event]) -> Option<WatchMessage> {
     let applied = events.last()?.revision;
     let hosts = events.iter().filter_map(HostEvent::of).collect();
-    let snapshot = events.iter().filter_map(|event| Some((SnapshotChange::of(event)?, event.revision)));
-    Some(WatchMessage::Changes { hosts, snapshot: snapshot.collect(), applied })
+    let others = events.iter().filter_map(StoreChange::of).collect();
+    Some(WatchMessage::Changes { hosts, others, applied })
 }

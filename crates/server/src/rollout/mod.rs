@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::Features;
 use crate::events::{Event, Events, SERVER};
-use crate::fleet::{Fleet, StoreSnapshot, encoded, group_key, plan_key, readable};
+use crate::fleet::{Fleet, StoreReading, encoded, group_key, plan_key, readable};
 pub(crate) use host_view::{Place, Survey};
 pub(crate) use operator::OperatorError;
 pub(crate) use status::Standing;
@@ -82,9 +82,9 @@ impl Rollouts {
     async fn read_for_owner(&self) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
-            let snapshot = self.read_store().await?;
-            let is_begun = self.begin_if_due(&snapshot).await?;
-            self.fleet.tick(snapshot, asked).await;
+            let reading = self.read_store().await?;
+            let is_begun = self.begin_if_due(&reading).await?;
+            self.fleet.tick(reading, asked).await;
             if !is_begun {
                 return Ok(());
             }
@@ -97,41 +97,41 @@ impl Rollouts {
     pub(crate) async fn look(&self) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
-            let snapshot = self.read_store().await?;
-            if !self.begin_if_due(&snapshot).await? {
-                return self.fleet.tell_snapshot(snapshot, asked).await;
+            let reading = self.read_store().await?;
+            if !self.begin_if_due(&reading).await? {
+                return self.fleet.tell_reading(reading, asked).await;
             }
         }
         Ok(())
     }
 
-    async fn read_store(&self) -> Result<StoreSnapshot> {
-        StoreSnapshot::read(&self.backend, self.features).await
+    async fn read_store(&self) -> Result<StoreReading> {
+        StoreReading::read(&self.backend, self.features).await
     }
 
     /// Begins the epoch that is due, if one is; whether the store is to be read again.
-    async fn begin_if_due(&self, snapshot: &StoreSnapshot) -> Result<bool> {
-        let Some(record) = snapshot.due_plan(self.fleet.clock()) else { return Ok(false) };
-        match self.begin(record, snapshot).await {
+    async fn begin_if_due(&self, reading: &StoreReading) -> Result<bool> {
+        let Some(record) = reading.snapshot.due_plan(self.fleet.clock()) else { return Ok(false) };
+        match self.begin(record, reading).await {
             Ok(()) | Err(Error::Conflict { .. }) => Ok(true),
             Err(other) => Err(other),
         }
     }
 
     /// Begins an epoch, or notes another level in this one, if all is still as it was read.
-    async fn begin(&self, record: RolloutRecord, snapshot: &StoreSnapshot) -> Result<()> {
+    async fn begin(&self, record: RolloutRecord, reading: &StoreReading) -> Result<()> {
         let mut transaction = Transaction::new();
-        for (key, expect) in snapshot.unchanged()? {
+        for (key, expect) in reading.snapshot.unchanged()? {
             transaction = transaction.expect(&key, expect);
         }
         transaction = transaction.put(&plan_key()?, encoded(&record)?);
         // Groups that are no more leave nothing behind.
-        let settings = snapshot.settings();
+        let settings = reading.snapshot.settings();
         let present = settings.groups(record.schedule);
-        for name in snapshot.groups.keys().filter(|name| present.iter().all(|group| group.name != **name)) {
+        for name in reading.groups.keys().filter(|name| present.iter().all(|group| group.name != **name)) {
             transaction = transaction.delete(&group_key(name)?);
         }
-        let is_new = readable(&snapshot.plan).is_none_or(|before| before.epoch != record.epoch);
+        let is_new = readable(&reading.snapshot.plan).is_none_or(|before| before.epoch != record.epoch);
         let (kind, message) = match is_new {
             true => {
                 let RolloutRecord { epoch, version, schedule, .. } = &record;

@@ -10,7 +10,7 @@ use refit_types::{FeatureLevel, Group, GroupName, GroupRecord, HostId, Instance,
 
 use super::Rollouts;
 use crate::events::Event;
-use crate::fleet::{Fleet, HostState, StoreSnapshot, encoded, group_key, plan_key, readable, unreadable};
+use crate::fleet::{Fleet, HostState, StoreReading, encoded, group_key, plan_key, readable, unreadable};
 
 /// How long an operator's wish is tried while others write the same records, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub(crate) enum OperatorError {
 
 /// The epoch and a group of it, as they are stored now.
 struct Found {
-    stored: StoreSnapshot,
+    stored: StoreReading,
     group: Group,
     record: GroupRecord,
 }
@@ -56,7 +56,7 @@ impl Rollouts {
     pub(crate) async fn run_group(&self, name: &str, by: &str) -> Result<(), OperatorError> {
         let message = format!("{by} ran {name} by hand");
         self.change_group(name, by, "group.run", &message, |found, now| {
-            match found.stored.settings().agent_auto_update.enabled {
+            match found.stored.snapshot.settings().agent_auto_update.enabled {
                 true => Ok(run_by_hand(&found.group, &found.record, now)),
                 false => Err(OperatorError::Disabled),
             }
@@ -94,7 +94,7 @@ impl Rollouts {
     ) -> Result<(), OperatorError> {
         self.store(|stored| {
             let (Some(plan), Some(revision)) =
-                (stored.rollout(), stored.plan.as_ref().map(|plan| plan.revision))
+                (stored.snapshot.rollout(), stored.snapshot.plan.as_ref().map(|plan| plan.revision))
             else {
                 return Err(OperatorError::NoVersion);
             };
@@ -122,7 +122,7 @@ impl Rollouts {
             let event = Event { actor: by.into(), ..self.event(kind, &format!("group/{name}"), message) };
             let (event, told) = self.events.entry(event)?;
             let (key, expect) = found.stored.group_unchanged(&found.group.name)?;
-            let plan = found.stored.plan.as_ref().map(|plan| plan.revision);
+            let plan = found.stored.snapshot.plan.as_ref().map(|plan| plan.revision);
             let transaction = Transaction::new()
                 .expect(&plan_key()?, plan.map_or(Expect::Absent, Expect::Revision))
                 .expect(&key, expect);
@@ -136,7 +136,7 @@ impl Rollouts {
         if needed.is_none() {
             return Ok(());
         }
-        match self.read_store().await?.server_below(needed) {
+        match self.read_store().await?.snapshot.server_below(needed) {
             Some(server) => Err(OperatorError::Level { needed, server }),
             None => Ok(()),
         }
@@ -155,7 +155,7 @@ impl Rollouts {
     /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.
     async fn store(
         &self,
-        make: impl Fn(&StoreSnapshot) -> Result<Transaction, OperatorError>,
+        make: impl Fn(&StoreReading) -> Result<Transaction, OperatorError>,
     ) -> Result<(), OperatorError> {
         let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
@@ -219,9 +219,9 @@ impl Rollouts {
     }
 }
 
-fn find_group(stored: &StoreSnapshot, name: &str) -> Result<Found, OperatorError> {
-    let plan = stored.rollout().ok_or(OperatorError::NoVersion)?;
-    let settings = stored.settings();
+fn find_group(stored: &StoreReading, name: &str) -> Result<Found, OperatorError> {
+    let plan = stored.snapshot.rollout().ok_or(OperatorError::NoVersion)?;
+    let settings = stored.snapshot.settings();
     let groups = settings.groups(plan.schedule);
     if plan.schedule == refit_types::Schedule::Immediate {
         return Err(OperatorError::Immediate);
@@ -244,13 +244,13 @@ fn find_group(stored: &StoreSnapshot, name: &str) -> Result<Found, OperatorError
 
 /// The record of a group without one of its members, and which one that is made from.
 fn without(
-    stored: &StoreSnapshot,
+    stored: &StoreReading,
     name: &GroupName,
     instance: &Instance,
 ) -> Result<(Key, Expect, Option<Vec<u8>>)> {
     let (key, expect) = stored.group_unchanged(name)?;
-    let Some(plan) = readable(&stored.plan) else { return Ok((key, expect, None)) };
-    let plan = Plan::new(plan, Default::default(), &stored.settings());
+    let Some(plan) = readable(&stored.snapshot.plan) else { return Ok((key, expect, None)) };
+    let plan = Plan::new(plan, Default::default(), &stored.snapshot.settings());
     let is_member = HostFacts::of(&plan, instance, None).member;
     let record = match stored.groups.get(name).filter(|_| is_member).map(|group| &group.value) {
         Some(Ok(record)) => Some(encoded(&removed(record, &HostFacts::of(&plan, instance, None)))?),

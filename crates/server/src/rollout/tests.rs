@@ -12,7 +12,7 @@ use refit_types::{Group, Percent, Schedule, UpdateFailure, UpdaterStatus};
 
 use super::expiry::is_long_lost;
 use crate::fleet::tests::{Bare, WITHIN, beat, group, host, store};
-use crate::fleet::{Fleet, StoreSnapshot, plan_key};
+use crate::fleet::{Fleet, StoreReading, plan_key};
 use held_backend::HeldBackend;
 
 const GROUPS: &str = "/rollouts/v1/default/groups";
@@ -97,16 +97,17 @@ async fn a_host_that_changes_while_a_decision_about_it_is_stored_is_not_lost() {
 async fn what_was_read_earlier_does_not_replace_what_was_read_later() {
     let bare = Bare::with_hosts(&store(), 2).await;
     bare.say(vec![group("all", 100)], "2.0.0").await;
-    let early = StoreSnapshot::read(&bare.backend, Default::default()).await.unwrap();
+    let early = StoreReading::read(&bare.backend, Default::default()).await.unwrap();
     let asked = std::time::Instant::now();
     bare.until("all", |record| record.in_flight == 2).await;
-    bare.fleet.tell_snapshot(early.clone(), asked).await.unwrap();
-    let known = bare.fleet.view().snapshot.clone();
-    assert!(known.plan.is_some() && known.groups.len() == 1, "it went back: {known:?}");
+    bare.fleet.tell_reading(early.clone(), asked).await.unwrap();
+    let view = bare.fleet.view();
+    let in_flight = view.rollout.as_ref().unwrap().group_record(0).unwrap().in_flight;
+    assert!(view.snapshot.plan.is_some() && in_flight == 2, "it went back: {:?}", view.snapshot);
     // And no epoch is begun from it under the conditions of a later one.
     bare.say(vec![group("all", 100)], "3.0.0").await;
     bare.rollouts.look().await.unwrap();
-    let stale = early.due_plan(Timestamp::now()).unwrap();
+    let stale = early.snapshot.due_plan(Timestamp::now()).unwrap();
     let refused = bare.rollouts.begin(stale, &early).await.unwrap_err();
     assert!(matches!(refused, refit_backend::Error::Conflict { .. }), "{refused}");
     let plan = bare.backend.get(&plan_key().unwrap()).await.unwrap().unwrap();

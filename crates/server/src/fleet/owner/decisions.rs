@@ -12,8 +12,8 @@ use refit_types::{GroupName, GroupRecord, GroupState, HostId, Instance};
 use super::heartbeats::HostWork;
 use super::{BesideMessage, Owner};
 use crate::events::{Event, SERVER};
-use crate::fleet::host_records;
-use crate::fleet::store_snapshot::{SnapshotChange, Versioned, encoded, group_key};
+use crate::fleet::store_snapshot::encoded;
+use crate::fleet::{group_key, host_records};
 
 /// How long decisions follow one another before the next reading of the store: what happens in between is collected
 /// into fewer and larger transactions, and a rollout still moves in seconds.
@@ -72,7 +72,6 @@ impl Deciding {
 /// A decision on its way to the store.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    epoch: u64,
     name: GroupName,
     record: GroupRecord,
     hosts: Vec<Marked>,
@@ -158,7 +157,7 @@ impl Owner {
             let (key, value) = self.events.entry(event)?;
             transaction = transaction.put(&key, value);
         }
-        Ok(Some((Commit { epoch: plan.epoch, name, record: decision.record, hosts }, transaction)))
+        Ok(Some((Commit { name, record: decision.record, hosts }, transaction)))
     }
 
     fn begin_commit(&mut self, commit: Commit, transaction: Transaction) {
@@ -204,17 +203,7 @@ impl Owner {
     fn stored(&mut self, commit: Commit, revision: Revision) {
         let arrivals = commit.hosts.iter().filter(|marked| marked.is_arrival).count();
         self.metrics.rollout_writes(commit.hosts.len() - arrivals, arrivals);
-        let had_window =
-            self.snapshot.groups.get(&commit.name).and_then(|group| group.value.as_ref().ok()?.window);
-        self.unpublished.wake_all |= commit.record.window != had_window;
-        let engine = self.engine.as_mut().filter(|engine| engine.plan().epoch == commit.epoch);
-        if let Some(engine) = engine
-            && let Some(group) = engine.plan().position(commit.name.as_str())
-        {
-            engine.record(group, &commit.record, revision);
-        }
-        let group = Versioned { value: Ok(commit.record), revision };
-        Arc::make_mut(&mut self.snapshot).apply(SnapshotChange::Group(commit.name, Some(group)), revision);
+        self.set_group(commit.name, Some(Ok(commit.record)), revision);
         for marked in commit.hosts {
             self.deferred_stored(marked.host, &marked.instance);
             self.set_host(marked.host, marked.instance, revision);

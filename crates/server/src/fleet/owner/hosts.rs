@@ -25,7 +25,7 @@ impl Owner {
                 self.unpublished.is_dirty = true;
                 self.start_rebuild();
             }
-            WatchMessage::Changes { hosts, snapshot, applied } => {
+            WatchMessage::Changes { hosts, others, applied } => {
                 for HostEvent { host, revision, read } in hosts {
                     match read {
                         Some(HostRead::Record(instance)) => self.set_host(host, instance, revision),
@@ -37,8 +37,8 @@ impl Owner {
                 if let Some(engine) = &mut self.engine {
                     engine.applied(self.applied);
                 }
-                if !snapshot.is_empty() {
-                    self.take_changes(snapshot);
+                if !others.is_empty() {
+                    self.take_changes(others);
                 }
             }
         }

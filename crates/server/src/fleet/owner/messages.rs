@@ -13,9 +13,8 @@ use uuid::Uuid;
 use super::decisions::Commit;
 use crate::fleet::connection::Connection;
 use crate::fleet::host_write::HostState;
-use crate::fleet::store_snapshot::StoreSnapshot;
 use crate::fleet::watcher::WatchMessage;
-use crate::fleet::{Heard, Heartbeat};
+use crate::fleet::{Heard, Heartbeat, StoreReading};
 
 /// An operator's change is one message, and operators are few.
 const OPERATOR: usize = 64;
@@ -32,7 +31,7 @@ const HEARTBEATS: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum OperatorMessage {
     /// The store was read after it.
-    Snapshot { snapshot: Box<StoreSnapshot>, asked: Instant, done: oneshot::Sender<()> },
+    Reading { reading: Box<StoreReading>, asked: Instant, done: oneshot::Sender<()> },
     /// A host was added or removed.
     Host { host: HostId, state: HostState, done: oneshot::Sender<()> },
 }
@@ -40,7 +39,7 @@ pub(crate) enum OperatorMessage {
 /// The store was read because it was time to.
 #[derive(Debug)]
 pub(crate) struct Tick {
-    pub(crate) snapshot: Box<StoreSnapshot>,
+    pub(crate) reading: Box<StoreReading>,
     /// When it was asked.
     pub(crate) asked: Instant,
 }

@@ -3,6 +3,7 @@
 //! beside it and comes back as a message.
 
 mod decisions;
+mod groups;
 mod heartbeats;
 mod hosts;
 mod messages;
@@ -21,6 +22,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::connection::Connection;
 use super::host_records::HostRecords;
+use super::store_reading::GroupRecords;
 use super::store_snapshot::StoreSnapshot;
 use super::view::FleetView;
 use super::watcher::Watcher;
@@ -59,6 +61,8 @@ pub(crate) struct Owner {
     is_loaded: bool,
     connections: HostMap<Arc<Connection>>,
     snapshot: Arc<StoreSnapshot>,
+    /// The records of groups, while there is no engine to keep them.
+    groups: GroupRecords,
     /// None before everything was read once, while no version is chosen, and while an epoch begins.
     engine: Option<Engine>,
     advertised: Arc<str>,
@@ -119,6 +123,7 @@ impl Owner {
             is_loaded: false,
             connections: HostMap::default(),
             snapshot: Arc::new(StoreSnapshot::empty(parts.features)),
+            groups: GroupRecords::new(),
             engine: None,
             deaths: Arc::default(),
             heard: None,
@@ -207,8 +212,8 @@ impl Owner {
 
     fn take_operator(&mut self, message: OperatorMessage) {
         match message {
-            OperatorMessage::Snapshot { snapshot, asked, done } => {
-                self.take_snapshot(*snapshot, asked);
+            OperatorMessage::Reading { reading, asked, done } => {
+                self.take_reading(*reading, asked);
                 self.deciding.now();
                 self.unpublished.engine_acknowledgements.push(done);
             }
@@ -222,7 +227,7 @@ impl Owner {
     }
 
     fn take_tick(&mut self, tick: Tick) {
-        self.take_snapshot(*tick.snapshot, tick.asked);
+        self.take_reading(*tick.reading, tick.asked);
         self.deciding.now();
     }
 
@@ -268,6 +273,7 @@ impl Owner {
         });
         self.view.store(view.clone());
         self.metrics.unreadable_hosts(self.records.unreadable.len());
+        self.metrics.unreadable_groups(self.unreadable_groups());
         let waits = self.rebuild.is_some();
         let unpublished = std::mem::take(&mut self.unpublished);
         self.unpublished.last = Some(Instant::now());

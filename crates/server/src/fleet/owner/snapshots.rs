@@ -1,5 +1,5 @@
-//! What operators say, the epoch, the records of groups and the servers that live: taken in as it is read or as the
-//! watch tells of it, with what that means for the engine. A new epoch means another engine, made from the whole
+//! What operators say, the epoch and the servers that live: taken in as it is read or as the watch tells of it, with
+//! what that means for the engine. A new epoch means another engine, made from the whole
 //! fleet beside the owner.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,11 +9,13 @@ use std::time::Instant;
 use jiff::Timestamp;
 use refit_backend::Revision;
 use refit_rollout::{Engine, HostFacts, HostMap, Plan};
-use refit_types::{GroupName, HostId, Instance, Span};
+use refit_types::{HostId, Instance};
 
 use super::{BesideMessage, Owner};
+use crate::fleet::StoreReading;
 use crate::fleet::host_records::UnreadableHost;
-use crate::fleet::store_snapshot::{SnapshotChange, StoreSnapshot, Versioned, group_key};
+use crate::fleet::store_reading::StoreChange;
+use crate::fleet::store_snapshot::{StoreSnapshot, Versioned};
 use crate::fleet::view::{KNOWS_FOR, lost_since};
 
 /// Servers whose end is remembered. Each has hosts that were lost with it; those move to another soon.
@@ -38,33 +40,44 @@ pub(super) struct Liveness {
 
 impl Owner {
     /// Takes in what was read of the store.
-    pub(super) fn take_snapshot(&mut self, read: StoreSnapshot, asked: Instant) {
+    pub(super) fn take_reading(&mut self, reading: StoreReading, asked: Instant) {
         let was_certain = self.heard.is_some_and(|heard| asked.saturating_duration_since(heard) < KNOWS_FOR);
-        let before = self.snapshot.clone();
+        let (before, as_of) = (self.snapshot.clone(), reading.snapshot.as_of);
+        self.heard = self.heard.max(Some(asked));
+        self.unpublished.is_dirty = true;
         if was_certain {
-            Arc::make_mut(&mut self.snapshot).replace_by(read);
+            if as_of < before.as_of {
+                // An answer that was overtaken by another.
+                return;
+            }
+            Arc::make_mut(&mut self.snapshot).replace_by(reading.snapshot);
         } else {
-            if read.as_of < before.as_of {
+            if as_of < before.as_of {
                 // A store that was away has come back from a backup, and counts anew from there.
+                self.engine = None;
+                self.groups.clear();
                 self.reload.notify_one();
             }
-            self.snapshot = Arc::new(read);
+            self.snapshot = Arc::new(reading.snapshot);
             self.reachable_since = self.clock();
             if let Some(engine) = &mut self.engine {
                 engine.reachable_since(self.reachable_since);
             }
         }
-        self.heard = self.heard.max(Some(asked));
-        self.unpublished.is_dirty = true;
+        self.take_groups(reading.groups, as_of);
         self.snapshot_changed(&before);
     }
 
     /// Takes in what the watch tells of it.
-    pub(super) fn take_changes(&mut self, changes: Vec<(SnapshotChange, Revision)>) {
+    pub(super) fn take_changes(&mut self, changes: Vec<(StoreChange, Revision)>) {
         let before = self.snapshot.clone();
-        let snapshot = Arc::make_mut(&mut self.snapshot);
         for (change, revision) in changes {
-            snapshot.apply(change, revision);
+            match change {
+                StoreChange::Snapshot(change) => Arc::make_mut(&mut self.snapshot).apply(*change, revision),
+                StoreChange::Group(name, record) => {
+                    self.set_group(name, record.map(|record| record.value), revision);
+                }
+            }
         }
         self.unpublished.is_dirty = true;
         self.snapshot_changed(&before);
@@ -95,18 +108,6 @@ impl Owner {
         if said(before) != said(&snapshot) || (self.engine.is_none() && self.rebuild.is_none()) {
             self.plan_changed();
         }
-        if self.rebuild.is_none()
-            && let Some(mut engine) = self.engine.take()
-        {
-            let is_new = |name: &GroupName, revision: Revision| {
-                before.groups.get(name).is_none_or(|known| known.revision != revision)
-            };
-            tell_groups(&mut engine, &snapshot, is_new);
-            self.engine = Some(engine);
-        }
-        let unreadable = snapshot.groups.values().filter(|group| group.value.is_err()).count();
-        self.metrics.unreadable_groups(unreadable);
-        self.unpublished.wake_all |= open_windows(before) != open_windows(&snapshot);
     }
 
     /// Hosts of servers that came or went are looked at, some at a time.
@@ -146,7 +147,7 @@ impl Owner {
     /// Goes on by what operators say now: in the same epoch, in another, or not at all.
     fn plan_changed(&mut self) {
         let Some(plan) = self.snapshot.current_plan().filter(|_| self.is_loaded) else {
-            self.engine = None;
+            self.drop_engine();
             self.rebuild = None;
             return;
         };
@@ -163,12 +164,12 @@ impl Owner {
     /// Makes an engine from the whole fleet, away from the threads that answer.
     pub(super) fn start_rebuild(&mut self) {
         let Some(plan) = self.snapshot.current_plan().filter(|_| self.is_loaded) else {
-            self.engine = None;
+            self.drop_engine();
             self.rebuild = None;
             return;
         };
         if self.engine.as_ref().is_some_and(|engine| engine.plan().epoch != plan.epoch) {
-            self.engine = None;
+            self.drop_engine();
         }
         self.generation += 1;
         let generation = self.generation;
@@ -193,17 +194,14 @@ impl Owner {
     pub(super) fn rebuilt(&mut self, mut engine: Engine, generation: u64) {
         let is_wanted = |rebuild: &mut Rebuild| rebuild.generation == generation;
         let Some(rebuild) = self.rebuild.take_if(is_wanted) else { return };
-        let Some(plan) = self.snapshot.current_plan() else {
-            self.engine = None;
-            return;
-        };
+        let Some(plan) = self.snapshot.current_plan() else { return self.drop_engine() };
         if plan.epoch != engine.plan().epoch {
             return self.start_rebuild();
         }
         if *engine.plan() != plan {
             engine.replan(plan);
         }
-        tell_groups(&mut engine, &self.snapshot, |_, _| true);
+        self.hand_groups_to(&mut engine);
         engine.reachable_since(self.reachable_since);
         engine.applied(self.applied);
         for host in rebuild.changed {
@@ -231,7 +229,6 @@ struct EngineSource {
 impl EngineSource {
     fn build(self) -> Engine {
         let mut engine = Engine::new(self.plan, self.reachable_since);
-        tell_groups(&mut engine, &self.snapshot, |_, _| true);
         for (_, known) in self.hosts.iter() {
             let lost_since = lost_since(&self.snapshot, &self.deaths, &known.value);
             let facts = HostFacts::of(engine.plan(), &known.value, lost_since);
@@ -244,30 +241,4 @@ impl EngineSource {
         }
         engine
     }
-}
-
-/// Tells an engine of the records of groups.
-fn tell_groups(engine: &mut Engine, snapshot: &StoreSnapshot, is_new: impl Fn(&GroupName, Revision) -> bool) {
-    for (name, group) in snapshot.groups.iter().filter(|(name, group)| is_new(name, group.revision)) {
-        let Some(position) = engine.plan().position(name.as_str()) else { continue };
-        match &group.value {
-            Ok(record) => engine.record(position, record, group.revision),
-            Err(error) => {
-                let key = group_key(name).map(|key| key.to_string()).unwrap_or_default();
-                tracing::error!(
-                    key,
-                    error,
-                    "the record of a group cannot be read, so the group is stopped; was it written by a newer release?"
-                );
-                engine.unreadable_record(position, &key, group.revision);
-            }
-        }
-    }
-}
-
-/// Which windows of which groups are open: in these, hosts are told to go.
-fn open_windows(snapshot: &StoreSnapshot) -> Vec<(&GroupName, Span)> {
-    let open =
-        snapshot.groups.iter().filter_map(|(name, group)| Some((name, group.value.as_ref().ok()?.window?)));
-    open.collect()
 }

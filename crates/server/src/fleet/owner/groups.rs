@@ -1,0 +1,105 @@
+//! The records of groups. The engine keeps them, and nobody else: what is decided of a group and what is compared when
+//! that is stored are one thing. Without an engine they wait for the next one.
+
+use std::collections::BTreeSet;
+
+use refit_backend::Revision;
+use refit_rollout::Engine;
+use refit_types::{GroupName, GroupRecord};
+
+use super::Owner;
+use crate::fleet::store_reading::{GroupRecords, group_key};
+use crate::fleet::store_snapshot::{Readable, Versioned};
+
+impl Owner {
+    /// Takes in the records of all groups as they were read. One that was not there is gone, unless it is known to be
+    /// newer than the reading.
+    pub(super) fn take_groups(&mut self, read: GroupRecords, as_of: Revision) {
+        let is_gone = |name: &GroupName| !read.contains_key(name);
+        let gone: BTreeSet<GroupName> = match &self.engine {
+            Some(engine) => {
+                let names = engine.plan().groups.iter().map(|group| &group.name);
+                names.filter(|name| is_gone(name)).cloned().collect()
+            }
+            None => self.groups.keys().filter(|name| is_gone(name)).cloned().collect(),
+        };
+        gone.into_iter().for_each(|name| self.set_group(name, None, as_of));
+        for (name, group) in read {
+            let revision = group.revision;
+            self.set_group(name, Some(group.value), revision);
+        }
+    }
+
+    /// Takes in one group's record, unless a newer one is known.
+    pub(super) fn set_group(
+        &mut self,
+        name: GroupName,
+        record: Option<Readable<GroupRecord>>,
+        revision: Revision,
+    ) {
+        self.unpublished.is_dirty = true;
+        let Some(engine) = &mut self.engine else {
+            let is_newer = self.groups.get(&name).is_none_or(|known| known.revision <= revision);
+            match record.filter(|_| is_newer) {
+                Some(value) => drop(self.groups.insert(name, Versioned { value, revision })),
+                None if is_newer => drop(self.groups.remove(&name)),
+                None => {}
+            }
+            return;
+        };
+        let Some(position) = engine.plan().position(name.as_str()) else { return };
+        let window = |engine: &Engine| engine.view().group_record(position).and_then(|record| record.window);
+        let before = window(engine);
+        tell(engine, position, &name, record, revision);
+        // Hosts may be known to have started before the window of their group is: their agents are told then.
+        self.unpublished.wake_all |= window(engine) != before;
+    }
+
+    /// Gives the records of groups to an engine, from the one before or from where they waited.
+    pub(super) fn hand_groups_to(&mut self, engine: &mut Engine) {
+        self.drop_engine();
+        for (name, group) in std::mem::take(&mut self.groups) {
+            if let Some(position) = engine.plan().position(name.as_str()) {
+                tell(engine, position, &name, Some(group.value), group.revision);
+            }
+        }
+    }
+
+    /// Goes on without an engine: the records of groups wait for the next one.
+    pub(super) fn drop_engine(&mut self) {
+        let Some(engine) = self.engine.take() else { return };
+        for (name, record, revision) in engine.into_group_records() {
+            let unreadable = || "a newer release wrote it".into();
+            let value = record.ok_or_else(unreadable);
+            self.groups.insert(name, Versioned { value, revision });
+        }
+    }
+
+    /// How many records of groups cannot be read.
+    pub(super) fn unreadable_groups(&self) -> usize {
+        let waiting = self.groups.values().filter(|group| group.value.is_err()).count();
+        waiting + self.engine.as_ref().map_or(0, |engine| engine.view().unreadable_groups())
+    }
+}
+
+fn tell(
+    engine: &mut Engine,
+    position: usize,
+    name: &GroupName,
+    record: Option<Readable<GroupRecord>>,
+    revision: Revision,
+) {
+    match record {
+        Some(Ok(record)) => engine.record(position, &record, revision),
+        Some(Err(error)) => {
+            let key = group_key(name).map(|key| key.to_string()).unwrap_or_default();
+            if engine.unreadable_record(position, &key, revision) {
+                tracing::error!(
+                    key, %error,
+                    "the record of a group cannot be read, so the group is stopped; was it written by a newer release?"
+                );
+            }
+        }
+        None => engine.no_record(position, revision),
+    }
+}
