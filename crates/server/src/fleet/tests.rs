@@ -2,7 +2,10 @@
 
 mod bare;
 mod feature_levels;
+mod held_backend;
 mod hosts;
+mod storm;
 mod unreadable;
 
 pub(crate) use bare::{Bare, WITHIN, beat, group, host, store};
+pub(crate) use held_backend::HeldBackend;

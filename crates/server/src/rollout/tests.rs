@@ -1,6 +1,5 @@
 //! Rollouts on a store in memory: operators, late commits, arrivals and hosts that leave.
 
-mod held_backend;
 mod newer_release;
 
 use std::time::Duration;
@@ -11,9 +10,8 @@ use refit_testbed::eventually;
 use refit_types::{Group, Percent, Schedule, UpdateFailure, UpdaterStatus};
 
 use super::expiry::is_long_lost;
-use crate::fleet::tests::{Bare, WITHIN, beat, group, host, store};
+use crate::fleet::tests::{Bare, HeldBackend, WITHIN, beat, group, host, store};
 use crate::fleet::{Fleet, StoreReading, plan_key};
-use held_backend::HeldBackend;
 
 const GROUPS: &str = "/rollouts/v1/default/groups";
 

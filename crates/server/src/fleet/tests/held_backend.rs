@@ -11,35 +11,40 @@ use tokio::sync::watch;
 
 /// Passes everything on, but holds transactions that write below a prefix.
 #[derive(Debug)]
-pub(super) struct HeldBackend {
+pub(crate) struct HeldBackend {
     inner: SharedBackend,
     prefix: watch::Sender<Option<&'static str>>,
     held: watch::Sender<u32>,
 }
 
 impl HeldBackend {
-    pub(super) fn new(inner: SharedBackend) -> Arc<Self> {
+    pub(crate) fn new(inner: SharedBackend) -> Arc<Self> {
         Arc::new(Self { inner, prefix: watch::Sender::new(None), held: watch::Sender::new(0) })
     }
 
     /// The store itself, for those who are not held.
-    pub(super) fn inner(&self) -> SharedBackend {
+    pub(crate) fn inner(&self) -> SharedBackend {
         self.inner.clone()
     }
 
-    pub(super) fn hold(&self, prefix: &'static str) {
+    pub(crate) fn hold(&self, prefix: &'static str) {
         self.prefix.send_replace(Some(prefix));
     }
 
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.prefix.send_replace(None);
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        *self.held.borrow() > 0
+    pub(crate) fn is_held(&self) -> bool {
+        self.held() > 0
     }
 
-    pub(super) async fn until_held(&self) {
+    /// How many transactions were held so far.
+    pub(crate) fn held(&self) -> u32 {
+        *self.held.borrow()
+    }
+
+    pub(crate) async fn until_held(&self) {
         eventually("a transaction is held", Duration::from_secs(30), async || self.is_held()).await;
     }
 }
