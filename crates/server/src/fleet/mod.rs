@@ -125,6 +125,11 @@ impl Fleet {
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
     }
 
+    /// The attempt for which the agent of that process should wake its updater now.
+    pub(crate) fn hint(&self, host: HostId, session: Uuid) -> Option<u64> {
+        self.view.load().hint(host, session, self.clock())
+    }
+
     /// The host's record as this server knows it, and when that was written.
     pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
         self.view.load().known(host)

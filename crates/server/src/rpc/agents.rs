@@ -230,7 +230,7 @@ impl Pulse {
         let news = async {
             loop {
                 connection.news.notified().await;
-                if hint(&fleet, host, session) != is_told {
+                if session.and_then(|session| fleet.hint(host, session)) != is_told {
                     return;
                 }
             }
@@ -278,7 +278,8 @@ impl Pulse {
     }
 
     fn reply(&mut self) -> wire::HeartbeatReply {
-        let hint = hint(&self.agents.fleet, self.host, self.departure.session);
+        let session = self.departure.session;
+        let hint = session.and_then(|session| self.agents.fleet.hint(self.host, session));
         self.told = hint;
         wire::HeartbeatReply {
             next: HEARTBEAT_EVERY.try_into().ok(),
@@ -288,11 +289,6 @@ impl Pulse {
             duplicate_host: self.duplicate,
         }
     }
-}
-
-/// The attempt for which the host's agent should wake its updater now.
-fn hint(fleet: &Fleet, host: HostId, session: Option<Uuid>) -> Option<u64> {
-    fleet.view().hint(host, session?, fleet.clock())
 }
 
 /// How long until then; nothing if it has passed.
