@@ -187,7 +187,8 @@ impl Server {
         tasks.spawn(listener.serve(stopped.clone()));
         tasks.spawn(own.keep_fresh(stopped.clone()));
         tasks.spawn(authorities.clone().follow(stopped.clone()));
-        tasks.spawn(owner.run(stopped.clone()));
+        let (runtime, owner_stopped) = (tokio::runtime::Handle::current(), stopped.clone());
+        tasks.spawn_blocking(move || runtime.block_on(owner.run(owner_stopped)));
         tasks.spawn(rollouts.clone().expire(stopped.clone()));
         tasks.spawn(rollouts.poll(stopped.clone()));
         tasks.spawn(rotation::drive(

@@ -272,7 +272,9 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
 fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> Held {
     let (records, said) = (&store.records, store.records.said());
     let name = said.groups()[decision.group].name.as_str();
-    if !decision.record.sealed || decision.record.admitting || !decision.before.admitting {
+    let is_sealed = decision.before.admitting && !decision.record.admitting;
+    // A window that closes, or a halt, ends it early.
+    if !is_sealed || decision.record.window.is_none() {
         return Ok(());
     }
     let written = decision.revision.unwrap_or_default().max(records.said.revision);

