@@ -69,6 +69,8 @@ pub(crate) struct Owner {
     deaths: Arc<HashMap<Box<str>, Timestamp>>,
     /// When the store was last heard.
     heard: Option<Instant>,
+    /// When what it said was taken in: what was asked after that cannot be of an earlier moment of the same store.
+    read_at: Option<Instant>,
     /// Since when it has been heard without a pause.
     reachable_since: Timestamp,
     /// Every change of the store up to here is known.
@@ -129,6 +131,7 @@ impl Owner {
             engine: None,
             deaths: Arc::default(),
             heard: None,
+            read_at: None,
             reachable_since: Timestamp::UNIX_EPOCH,
             applied: Revision::default(),
             busy: HashMap::new(),

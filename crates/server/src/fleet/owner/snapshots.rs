@@ -45,17 +45,21 @@ impl Owner {
         let (before, as_of) = (self.snapshot.clone(), reading.snapshot.as_of);
         self.heard = self.heard.max(Some(asked));
         self.unpublished.is_dirty = true;
-        if was_certain {
-            if as_of < before.as_of {
-                // An answer that was overtaken by another.
-                return;
-            }
+        let is_earlier = as_of < before.as_of;
+        let is_overtaken = is_earlier && self.read_at.is_some_and(|read_at| asked <= read_at);
+        if is_overtaken {
+            return;
+        }
+        self.read_at = Some(Instant::now());
+        if was_certain && !is_earlier {
             Arc::make_mut(&mut self.snapshot).replace_by(reading.snapshot);
         } else {
-            if as_of < before.as_of {
-                // A store that was away has come back from a backup, and counts anew from there.
+            if is_earlier {
+                // The store has come back from a backup, and counts anew from there: nothing that was read of the one
+                // before says anything of this one.
                 self.engine = None;
                 self.groups.clear();
+                self.is_loaded = false;
                 self.reload.notify_one();
             }
             self.snapshot = Arc::new(reading.snapshot);
