@@ -245,10 +245,10 @@ impl Fleet {
         published.await.map_err(|_| Error::Closed)
     }
 
-    /// Makes known what was read of the store because it was time to.
-    pub(crate) async fn tick(&self, reading: StoreReading, asked: Instant) {
+    /// Makes known what was read of the store because it was time to, or because the owner wanted it.
+    pub(crate) async fn tick(&self, reading: StoreReading, asked: Instant, is_regular: bool) {
         // Who is not told is stopping.
-        let _ = self.outbox.ticks.send(Tick { reading: Box::new(reading), asked }).await;
+        let _ = self.outbox.ticks.send(Tick { reading: Box::new(reading), is_regular, asked }).await;
     }
 
     /// Waits until the owner wants the store to be read before it is time to.

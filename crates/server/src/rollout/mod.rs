@@ -51,10 +51,10 @@ impl Rollouts {
 
     /// Reads the store every second, and begins an epoch when one is due, until the server stops.
     pub(crate) async fn poll(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut trouble = None;
+        let (mut trouble, mut is_regular, mut next) = (None, true, Instant::now());
         loop {
             let read = async {
-                let error = self.read_for_owner().await.err().map(|error| error.to_string());
+                let error = self.read_for_owner(is_regular).await.err().map(|error| error.to_string());
                 if let Some(error) = error.as_ref().filter(|_| trouble != error) {
                     tracing::warn!(error, "the store could not be read; it is tried again every second");
                 }
@@ -64,12 +64,14 @@ impl Rollouts {
                 () = read => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            let pause = POLL_EVERY.mul_f64(rand::random_range(0.9..1.1));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.wanted_soon() => {}
-                _ = stop.wait_for(|stop| *stop) => return,
+            if is_regular {
+                next = Instant::now() + POLL_EVERY.mul_f64(rand::random_range(0.9..1.1));
             }
+            is_regular = tokio::select! {
+                () = tokio::time::sleep_until(next.into()) => true,
+                () = self.wanted_soon() => false,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
         }
     }
 
@@ -79,12 +81,12 @@ impl Rollouts {
         tokio::time::sleep(Duration::from_millis(rand::random_range(10..100))).await;
     }
 
-    async fn read_for_owner(&self) -> Result<()> {
+    async fn read_for_owner(&self, is_regular: bool) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
             let reading = self.read_store().await?;
             let is_begun = self.begin_if_due(&reading).await?;
-            self.fleet.tick(reading, asked).await;
+            self.fleet.tick(reading, asked, is_regular).await;
             if !is_begun {
                 return Ok(());
             }

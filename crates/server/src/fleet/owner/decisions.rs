@@ -25,6 +25,9 @@ const MAX_CONFLICTS: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Deciding {
     is_due: bool,
+    /// Whether the engine is to be told who has arrived: once for each reading of the store, so that those of a second
+    /// share a write.
+    takes_arrivals: bool,
     /// Until when one decision leads to the next.
     until: Option<Instant>,
     conflicts: u32,
@@ -40,6 +43,7 @@ impl Default for Deciding {
     fn default() -> Self {
         Self {
             is_due: false,
+            takes_arrivals: false,
             until: None,
             conflicts: 0,
             batch: usize::MAX,
@@ -53,6 +57,7 @@ impl Deciding {
     /// The store was read: it is time to decide.
     pub(super) fn now(&mut self) {
         self.is_due = true;
+        self.takes_arrivals = true;
         self.until = Some(Instant::now() + DECIDE_FOR);
         self.conflicts = 0;
         self.batch = usize::MAX;
@@ -92,8 +97,10 @@ impl Owner {
         if !std::mem::take(&mut self.deciding.is_due) || !self.is_certain() || self.rebuild.is_some() {
             return;
         }
-        self.flush_overdue();
-        self.tell_deferred();
+        if std::mem::take(&mut self.deciding.takes_arrivals) {
+            self.flush_overdue();
+            self.tell_deferred();
+        }
         let now = self.clock();
         let Some(engine) = &mut self.engine else { return };
         let batch = self.deciding.batch.min(largest_batch(engine.plan()));

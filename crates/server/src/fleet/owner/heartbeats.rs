@@ -51,6 +51,8 @@ pub(super) enum HostWork {
 pub(super) struct HostQueue {
     /// Who waits for the write.
     reply: Option<Reply>,
+    /// Whether a decision waits for what is read.
+    is_refresh: bool,
     /// At most one for each stream of the host, because a stream waits for its answer.
     next: VecDeque<HostWork>,
 }
@@ -127,7 +129,8 @@ impl Owner {
         change: HostChange,
         reply: Option<Reply>,
     ) -> bool {
-        self.busy.insert(host, HostQueue { reply, next: VecDeque::new() });
+        let is_refresh = matches!(change, HostChange::Nothing);
+        self.busy.insert(host, HostQueue { reply, is_refresh, next: VecDeque::new() });
         self.host_writes += 1;
         let (backend, server, now) = (self.backend.clone(), self.server.clone(), self.now);
         let done = self.inbox.beside_sender.clone();
@@ -160,10 +163,13 @@ impl Owner {
                 Ok(heard)
             }
         };
-        let reply = self.busy.get_mut(&host).and_then(|queue| queue.reply.take());
+        let queue = self.busy.get_mut(&host);
+        let (reply, is_refresh) = queue.map_or((None, false), |queue| (queue.reply.take(), queue.is_refresh));
         self.reply(reply, heard);
         self.release(host);
-        self.deciding.go_on();
+        if is_refresh {
+            self.deciding.go_on();
+        }
     }
 
     /// Goes on with what waited for a host's record.

@@ -36,10 +36,12 @@ pub(crate) enum OperatorMessage {
     Host { host: HostId, state: HostState, done: oneshot::Sender<()> },
 }
 
-/// The store was read because it was time to.
+/// The store was read because it was time to, or because the owner wanted it.
 #[derive(Debug)]
 pub(crate) struct Tick {
     pub(crate) reading: Box<StoreReading>,
+    /// Whether it was time to.
+    pub(crate) is_regular: bool,
     /// When it was asked.
     pub(crate) asked: Instant,
 }

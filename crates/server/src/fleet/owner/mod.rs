@@ -235,7 +235,10 @@ impl Owner {
 
     fn take_tick(&mut self, tick: Tick) {
         self.take_reading(*tick.reading, tick.asked);
-        self.deciding.now();
+        match tick.is_regular {
+            true => self.deciding.now(),
+            false => self.deciding.go_on(),
+        }
     }
 
     fn take_beside(&mut self, message: BesideMessage) {

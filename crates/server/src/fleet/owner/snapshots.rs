@@ -85,7 +85,6 @@ impl Owner {
         }
         self.unpublished.is_dirty = true;
         self.snapshot_changed(&before);
-        self.deciding.go_on();
     }
 
     fn snapshot_changed(&mut self, before: &StoreSnapshot) {
