@@ -21,8 +21,9 @@ pub(crate) use host_view::{Place, Survey};
 pub(crate) use operator::OperatorError;
 pub(crate) use status::Standing;
 
-/// How often the store is read, in time for what this server knows to stay good.
-const POLL_EVERY: Duration = Duration::from_secs(1);
+/// How often the store is read, and what has happened since is decided upon: often enough for a rollout to move in
+/// seconds, and rarely enough that hosts share the writes of their group.
+const POLL_EVERY: Duration = Duration::from_millis(1300);
 /// How often others may be quicker to begin an epoch before it is left to the next reading.
 const MAX_CONFLICTS: u32 = 5;
 
@@ -49,7 +50,7 @@ impl Rollouts {
         Arc::new(Self { backend, fleet, events, server, features, now })
     }
 
-    /// Reads the store every second, and begins an epoch when one is due, until the server stops.
+    /// Reads the store every second or so, and begins an epoch when one is due, until the server stops.
     pub(crate) async fn poll(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let (mut trouble, mut is_regular, mut next) = (None, true, Instant::now());
         loop {

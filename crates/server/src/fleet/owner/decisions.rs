@@ -78,6 +78,9 @@ impl Deciding {
 #[derive(Debug)]
 pub(crate) struct Commit {
     name: GroupName,
+    /// Whether there is more to be decided once this is stored: members or hosts that did not fit, or a group that
+    /// has just been opened, closed, or ended.
+    leads_on: bool,
     record: GroupRecord,
     hosts: Vec<Marked>,
 }
@@ -164,7 +167,13 @@ impl Owner {
             let (key, value) = self.events.entry(event)?;
             transaction = transaction.put(&key, value);
         }
-        Ok(Some((Commit { name, record: decision.record, hosts }, transaction)))
+        let (before, after) = (&decision.before, &decision.record);
+        let leads_on = hosts.len() >= self.deciding.batch.min(largest_batch(plan))
+            || after.admitting
+            || before.admitting
+            || before.state != after.state
+            || before.window != after.window;
+        Ok(Some((Commit { name, leads_on, record: decision.record, hosts }, transaction)))
     }
 
     fn begin_commit(&mut self, commit: Commit, transaction: Transaction) {
@@ -185,8 +194,10 @@ impl Owner {
         match outcome {
             Ok(revision) => {
                 self.warn(None);
+                if commit.leads_on {
+                    self.deciding.go_on();
+                }
                 self.stored(commit, revision);
-                self.deciding.go_on();
             }
             Err(Error::Conflict { key }) => {
                 self.metrics.rollout_conflict();
