@@ -229,9 +229,16 @@ impl Fleet {
         let _ = self.outbox.heartbeats.send(message).await;
     }
 
-    /// Makes what was read of the store known, and waits until it is published.
-    pub(crate) async fn tell_reading(&self, reading: StoreReading, asked: Instant) -> Result<()> {
-        self.tell(|done| OperatorMessage::Reading { reading: Box::new(reading), asked, done }).await
+    /// Makes what was read of the store known, and waits until it is published. What an operator changed is decided
+    /// upon at once.
+    pub(crate) async fn tell_reading(
+        &self,
+        reading: StoreReading,
+        asked: Instant,
+        is_change: bool,
+    ) -> Result<()> {
+        let reading = Box::new(reading);
+        self.tell(|done| OperatorMessage::Reading { reading, asked, is_change, done }).await
     }
 
     /// Makes known what was stored of a host, and waits until it is published.

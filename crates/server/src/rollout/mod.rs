@@ -23,7 +23,7 @@ pub(crate) use status::Standing;
 
 /// How often the store is read, and what has happened since is decided upon: often enough for a rollout to move in
 /// seconds, and rarely enough that hosts share the writes of their group.
-const POLL_EVERY: Duration = Duration::from_millis(1300);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How often others may be quicker to begin an epoch before it is left to the next reading.
 const MAX_CONFLICTS: u32 = 5;
 
@@ -50,7 +50,7 @@ impl Rollouts {
         Arc::new(Self { backend, fleet, events, server, features, now })
     }
 
-    /// Reads the store every second or so, and begins an epoch when one is due, until the server stops.
+    /// Reads the store every second, and begins an epoch when one is due, until the server stops.
     pub(crate) async fn poll(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let (mut trouble, mut is_regular, mut next) = (None, true, Instant::now());
         loop {
@@ -98,11 +98,15 @@ impl Rollouts {
     /// Reads what is stored, begins a new epoch if operators changed what calls for one, and returns when this
     /// server answers by that.
     pub(crate) async fn look(&self) -> Result<()> {
+        self.read_for_operator(false).await
+    }
+
+    async fn read_for_operator(&self, is_change: bool) -> Result<()> {
         for _ in 0..=MAX_CONFLICTS {
             let asked = Instant::now();
             let reading = self.read_store().await?;
             if !self.begin_if_due(&reading).await? {
-                return self.fleet.tell_reading(reading, asked).await;
+                return self.fleet.tell_reading(reading, asked, is_change).await;
             }
         }
         Ok(())

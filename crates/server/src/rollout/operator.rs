@@ -149,7 +149,7 @@ impl Rollouts {
 
     /// Takes in what an operator has just stored, and decides anew.
     pub(crate) async fn operator_changed(&self) -> Result<()> {
-        self.look().await
+        self.read_for_operator(true).await
     }
 
     /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.

@@ -24,7 +24,7 @@ async fn a_decision_that_an_operator_was_quicker_than_undoes_nothing() {
     bare.until("all", |record| record.in_flight == 4).await;
     held.hold(GROUPS);
     bare.hears(1, &beat("2.0.0", 1, 0)).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     held.until_held().await;
     // The decision is on its way when the operator's change is stored, past it.
     let operator = Bare::new(&held.inner(), "s2");
@@ -54,8 +54,8 @@ async fn what_another_server_has_stored_is_not_stored_again() {
     let record = serde_json::to_vec(&instance).unwrap();
     inner.put(&Fleet::key(host(1)).unwrap(), record.into()).await.unwrap();
     let sent = async || {
-        bare.rollouts.look().await.unwrap();
-        other.rollouts.look().await.unwrap();
+        bare.rollouts.operator_changed().await.unwrap();
+        other.rollouts.operator_changed().await.unwrap();
         first.is_held() && second.is_held()
     };
     eventually("both servers have decided", WITHIN, sent).await;
@@ -77,7 +77,7 @@ async fn a_host_that_changes_while_a_decision_about_it_is_stored_is_not_lost() {
     bare.until("all", |record| record.in_flight == 2).await;
     held.hold(GROUPS);
     bare.hears(1, &beat("2.0.0", 1, 0)).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     held.until_held().await;
     // It has gone back before its arrival is stored: that is heard, and stored behind it.
     let (fleet, connection) = (bare.fleet.clone(), bare.connection(1));
@@ -98,13 +98,13 @@ async fn what_was_read_earlier_does_not_replace_what_was_read_later() {
     let early = StoreReading::read(&bare.backend, Default::default()).await.unwrap();
     let asked = std::time::Instant::now();
     bare.until("all", |record| record.in_flight == 2).await;
-    bare.fleet.tell_reading(early.clone(), asked).await.unwrap();
+    bare.fleet.tell_reading(early.clone(), asked, true).await.unwrap();
     let view = bare.fleet.view();
     let in_flight = view.rollout.as_ref().unwrap().group_record(0).unwrap().in_flight;
     assert!(view.snapshot.plan.is_some() && in_flight == 2, "it went back: {:?}", view.snapshot);
     // And no epoch is begun from it under the conditions of a later one.
     bare.say(vec![group("all", 100)], "3.0.0").await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     let stale = early.snapshot.due_plan(Timestamp::now()).unwrap();
     let refused = bare.rollouts.begin(stale, &early).await.unwrap_err();
     assert!(matches!(refused, refit_backend::Error::Conflict { .. }), "{refused}");
@@ -234,7 +234,7 @@ async fn hosts_with_much_to_say_are_stored_in_smaller_batches() {
 #[tokio::test]
 async fn a_clock_that_is_a_month_ahead_forgets_nobody_who_is_heard() {
     let bare = Bare::with_hosts(&store(), 2).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     bare.loses(2, 2).await;
     let month = Duration::from_secs(31 * 86_400);
     let is_long_lost = |n, now| is_long_lost(&bare.fleet.view(), &bare.known(n), now);
@@ -300,7 +300,7 @@ async fn a_server_that_leaves_takes_the_liveness_of_its_hosts_along() {
     other.joins(3).await;
     other.hears(3, &beat("1.0.0", 3, 0)).await;
     bare.knows(3).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     let connected = |n| bare.fleet.view().lost_since(&bare.known(n)).is_none();
     let all_are = async || connected(1) && connected(2) && bare.known(3).server.is_some() && connected(3);
     eventually("all are connected", WITHIN, all_are).await;

@@ -30,8 +30,8 @@ const HEARTBEATS: usize = 1024;
 /// An operator did something, by this server.
 #[derive(Debug)]
 pub(crate) enum OperatorMessage {
-    /// The store was read after it.
-    Reading { reading: Box<StoreReading>, asked: Instant, done: oneshot::Sender<()> },
+    /// The store was read, after it or for somebody who wants to see; whether anything was done.
+    Reading { reading: Box<StoreReading>, asked: Instant, is_change: bool, done: oneshot::Sender<()> },
     /// A host was added or removed.
     Host { host: HostId, state: HostState, done: oneshot::Sender<()> },
 }

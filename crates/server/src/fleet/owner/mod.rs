@@ -219,9 +219,11 @@ impl Owner {
 
     fn take_operator(&mut self, message: OperatorMessage) {
         match message {
-            OperatorMessage::Reading { reading, asked, done } => {
+            OperatorMessage::Reading { reading, asked, is_change, done } => {
                 self.take_reading(*reading, asked);
-                self.deciding.now();
+                if is_change {
+                    self.deciding.now();
+                }
                 self.unpublished.engine_acknowledgements.push(done);
             }
             OperatorMessage::Host { host, state, done } => {

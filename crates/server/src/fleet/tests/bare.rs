@@ -160,7 +160,7 @@ impl Bare {
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&GroupRecord) -> bool) -> GroupRecord {
         let end = Instant::now() + WITHIN;
         loop {
-            self.rollouts.look().await.unwrap();
+            self.rollouts.operator_changed().await.unwrap();
             match self.record(name).await {
                 Some(record) if wanted(&record) => return record,
                 other => assert!(Instant::now() < end, "{name} stays as it is: {other:?}"),
@@ -172,7 +172,7 @@ impl Bare {
     /// Has it decide some more, and shows the group.
     pub(crate) async fn settled(&self, name: &str) -> GroupRecord {
         for _ in 0..5 {
-            self.rollouts.look().await.unwrap();
+            self.rollouts.operator_changed().await.unwrap();
             tokio::task::yield_now().await;
         }
         self.record(name).await.unwrap()

@@ -32,14 +32,14 @@ async fn a_server_below_the_level_in_use_decides_nothing_and_tells_nobody() {
     old.until("all", |record| record.in_flight == 2).await;
     let told = |bare: &Bare| bare.fleet.view().answer(Some(host(1)), bare.fleet.clock()).auto_update;
     eventually("both tell it", WITHIN, async || {
-        new.rollouts.look().await.unwrap();
+        new.rollouts.operator_changed().await.unwrap();
         told(&old) && told(&new)
     })
     .await;
 
     // A limit that only the newer one knows, in the same epoch.
     new.say(vec![group("all", 7)], "2.0.0").await;
-    new.rollouts.look().await.unwrap();
+    new.rollouts.operator_changed().await.unwrap();
     let view = new.fleet.view();
     let plan = readable(&view.snapshot.plan).unwrap();
     assert_eq!((plan.epoch, plan.level), (1, FeatureLevel::new(2)), "the level is in the same epoch");
@@ -50,7 +50,7 @@ async fn a_server_below_the_level_in_use_decides_nothing_and_tells_nobody() {
     let before = (old.record("all").await.unwrap(), revision().await);
     old.hears(1, &beat("2.0.0", 1, 0)).await;
     for _ in 0..5 {
-        old.rollouts.look().await.unwrap();
+        old.rollouts.operator_changed().await.unwrap();
     }
     assert_eq!((old.record("all").await.unwrap(), revision().await), before, "it has decided something");
     let record = new.until("all", |record| record.upgraded == 1).await;
@@ -58,7 +58,7 @@ async fn a_server_below_the_level_in_use_decides_nothing_and_tells_nobody() {
 
     // Without the gate both take part again, and no epoch began in between.
     new.say(vec![group("all", 50)], "2.0.0").await;
-    new.rollouts.look().await.unwrap();
+    new.rollouts.operator_changed().await.unwrap();
     eventually("the older one takes part", WITHIN, async || old.fleet.view().rollout.is_some()).await;
     assert_eq!(readable(&old.fleet.view().snapshot.plan).unwrap().epoch, 1);
     old.until("all", |record| record.in_flight == 2).await;

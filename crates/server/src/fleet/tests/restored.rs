@@ -67,7 +67,7 @@ async fn what_was_known_of_a_store_that_has_gone_back_in_time_is_forgotten() {
     bare.until("all", |record| record.in_flight == 4).await;
 
     *exchanged.0.write().unwrap() = backup.clone();
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     assert!(bare.fleet.view().rollout.is_none(), "nothing is rolled out in the backup");
     eventually("the hosts of the backup", WITHIN, async || {
         let view = bare.fleet.view();

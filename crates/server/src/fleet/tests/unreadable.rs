@@ -65,11 +65,11 @@ async fn a_host_that_was_never_read_blocks_every_group_and_is_not_removed() {
     backend.put(&key, r#"{"form": 7}"#.into()).await.unwrap();
     let bare = Bare::with_hosts(&backend, 2).await;
     bare.say(vec![group("all", 100)], "2.0.0").await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     let blocked = async || bare.waiting("all").contains(key.as_str());
     eventually("the group names the record", WITHIN, blocked).await;
     assert_eq!(bare.hears(9, &beat("1.0.0", 9, 0)).await, Heard::Known { duplicate: false });
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     assert!(bare.record("all").await.is_none_or(|record| record.in_flight == 0));
     let refused = bare.fleet.join(host(9), "web", &[refit_types::AgentRole::Node], true).await.unwrap_err();
     assert!(refused.to_string().contains(key.as_str()), "{refused}");
@@ -95,7 +95,7 @@ async fn a_group_record_of_a_newer_release_stops_its_group_and_those_behind_it()
     assert!(refused.contains(key.as_str()), "{refused}");
     bare.hears(1, &beat("2.0.0", 1, 0)).await;
     for _ in 0..5 {
-        bare.rollouts.look().await.unwrap();
+        bare.rollouts.operator_changed().await.unwrap();
     }
     assert_eq!(stored(&bare, &key).await, written, "nobody has touched it");
 
@@ -119,7 +119,7 @@ async fn what_operators_said_in_a_newer_form_stops_everything() {
     assert_eq!(&*view.advertised, "2.0.0", "what was chosen is still named");
     let before = bare.backend.get(&group_key(&"all".parse().unwrap()).unwrap()).await.unwrap().unwrap();
     bare.hears(2, &beat("2.0.0", 2, 0)).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     let after = bare.backend.get(&before.key).await.unwrap().unwrap();
     assert_eq!(before.revision, after.revision, "nothing is decided");
 }

@@ -36,7 +36,7 @@ async fn newer_server_writes(bare: &Bare) -> BTreeMap<Key, Value> {
     let known = |n| bare.fleet.known(host(n)).is_none_or(|(known, _)| !known.unknown.is_empty());
     let all_known = async || (1..=4).all(known);
     eventually("what was written is known", WITHIN, all_known).await;
-    bare.rollouts.look().await.unwrap();
+    bare.rollouts.operator_changed().await.unwrap();
     written
 }
 
