@@ -96,6 +96,10 @@ impl<V> HostMap<V> {
 impl<V: Clone> HostMap<V> {
     /// Keeps a value for a host; what was kept before.
     pub fn insert(&mut self, host: HostId, value: V) -> Option<V> {
+        // Nearly all hosts are there already, and stay where they are.
+        if let Some(present) = self.get_mut(host) {
+            return Some(std::mem::replace(present, value));
+        }
         let (before, split) = insert(&mut self.root, host, value);
         if let Some(right) = split {
             let left = std::mem::replace(&mut self.root, Arc::new(Node::Leaf(Vec::new())));
@@ -103,6 +107,22 @@ impl<V: Clone> HostMap<V> {
         }
         self.len += usize::from(before.is_none());
         before
+    }
+
+    fn get_mut(&mut self, host: HostId) -> Option<&mut V> {
+        let mut node = Arc::make_mut(&mut self.root);
+        loop {
+            match node {
+                Node::Leaf(entries) => {
+                    let at = position(entries, host).ok()?;
+                    return entries.get_mut(at).map(|(_, value)| value);
+                }
+                Node::Branch(children) => {
+                    let at = child_of(children, host);
+                    node = Arc::make_mut(&mut children.get_mut(at)?.1);
+                }
+            }
+        }
     }
 
     /// Forgets a host; what was kept for it. Nodes that others leave nearly empty are not joined: hosts leave a
