@@ -1,5 +1,8 @@
 //! The fleet of both benchmarks: five groups, each after the one before.
 
+#[allow(dead_code)]
+pub mod half_way;
+
 use jiff::Timestamp;
 use refit_rollout::{Cohort, Plan};
 use refit_types::{
