@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use refit_backend::{Backend, Key, SqliteBackend, Transaction};
+use refit_backend::{Key, SharedBackend, SqliteBackend, Transaction};
 use refit_types::{
     AgentRole, DataDir, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
 };
@@ -41,8 +42,13 @@ pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<Instance> {
 pub async fn store(data: &Path, instances: &[Instance]) -> Outcome<()> {
     let path = DataDir::new(data).store();
     std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
-    let backend = SqliteBackend::open(&path)?;
-    let (backend, prefix) = (&backend, &Key::new("/instances/v1/default")?);
+    let backend: SharedBackend = Arc::new(SqliteBackend::open(&path)?);
+    store_in(&backend, instances).await
+}
+
+/// Puts the records into a store.
+pub async fn store_in(backend: &SharedBackend, instances: &[Instance]) -> Outcome<()> {
+    let prefix = &Key::new("/instances/v1/default")?;
     let batches = instances.chunks(BATCH).map(|batch| async move {
         let mut transaction = Transaction::new();
         for instance in batch {
