@@ -167,11 +167,17 @@ async fn what_a_host_says_after_its_arrival_is_not_undone_by_it() {
     let record = bare.settled("all").await;
     assert_eq!((record.upgraded, version(1).as_str()), (0, "1.0.0"));
 
+    // A process whose place was taken before changes nothing of it, however often it speaks up.
+    bare.hears(1, &beat("2.0.0", 12, 20)).await;
+    bare.hears(1, &beat("1.0.0", 1, 0)).await;
+    let record = bare.until("all", |record| record.upgraded == 1).await;
+    assert_eq!(record.in_flight, 1);
+
     // The same, and what it says then is what was stored before its arrival.
     bare.hears(2, &beat("2.0.0", 2, 0)).await;
     bare.hears(2, &beat("1.0.0", 2, 0)).await;
     let record = bare.settled("all").await;
-    assert_eq!((record.upgraded, version(2).as_str()), (0, "1.0.0"));
+    assert_eq!((record.upgraded, version(2).as_str()), (1, "1.0.0"));
 }
 
 #[tokio::test]

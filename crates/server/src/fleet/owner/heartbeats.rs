@@ -101,15 +101,20 @@ impl Owner {
             HostWork::Heartbeat(heartbeat, reply) => (HostChange::Heartbeat(heartbeat), reply),
         };
         let is_deferred = match (&change, &known) {
+            // A process whose place another one has taken is noted, and changes nothing else.
+            (HostChange::Heartbeat(heartbeat), Some(known)) if is_superseded(&known.value, heartbeat) => {
+                false
+            }
             (HostChange::Heartbeat(heartbeat), Some(known)) if !is_unreadable => {
-                self.try_defer(host, heartbeat, known)
+                let is_deferred = self.try_defer(host, heartbeat, known);
+                if !is_deferred {
+                    // What it says now must not be undone by what it said before.
+                    self.undefer(host);
+                }
+                is_deferred
             }
             _ => false,
         };
-        if !is_deferred && matches!(change, HostChange::Heartbeat(_)) {
-            // What it says now must not be undone by what it said before.
-            self.undefer(host);
-        }
         let is_noted = |known: &Versioned<Arc<Instance>>| {
             change.apply(&known.value, &self.server, (self.now)()).is_none()
         };
@@ -200,9 +205,6 @@ impl Owner {
     /// Takes a heartbeat that says that a host in flight has arrived, to be stored with the next decisions;
     /// false for all others.
     fn try_defer(&mut self, host: HostId, heartbeat: &Heartbeat, known: &Versioned<Arc<Instance>>) -> bool {
-        if is_superseded(&known.value, heartbeat) {
-            return false;
-        }
         let waiting = self.deferred.get(&host);
         let ours = &heartbeat.report.session;
         let theirs = waiting.map(|deferred| &deferred.heartbeat.report.session);
