@@ -150,7 +150,9 @@ fn key(host: HostId) -> u128 {
 
 fn position<T>(entries: &[(HostId, T)], host: HostId) -> Result<usize, usize> {
     let wanted = key(host);
-    entries.binary_search_by(|(host, _)| key(*host).cmp(&wanted))
+    let at = entries.partition_point(|(host, _)| key(*host) < wanted);
+    let is_there = entries.get(at).is_some_and(|(found, _)| *found == host);
+    if is_there { Ok(at) } else { Err(at) }
 }
 
 fn child_of<T>(children: &[(HostId, T)], host: HostId) -> usize {
