@@ -119,6 +119,12 @@ impl Fleet {
         self.view.load_full()
     }
 
+    /// Looks at what this server knows now, without counting as one who holds it: for what is asked at every
+    /// heartbeat.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&FleetView) -> T) -> T {
+        look(&self.view.load())
+    }
+
     /// The time, no finer than the engine keeps it.
     pub(crate) fn clock(&self) -> Timestamp {
         let now = (self.now)();
@@ -127,12 +133,12 @@ impl Fleet {
 
     /// The attempt for which the agent of that process should wake its updater now.
     pub(crate) fn hint(&self, host: HostId, session: Uuid) -> Option<u64> {
-        self.view.load().hint(host, session, self.clock())
+        self.peek(|view| view.hint(host, session, self.clock()))
     }
 
     /// The host's record as this server knows it, and when that was written.
     pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
-        self.view.load().known(host)
+        self.peek(|view| view.known(host))
     }
 
     /// What is stored of a host now, for whoever is about to change it.
@@ -292,28 +298,28 @@ impl Fleet {
 
     /// When the host was last heard, as exactly as this server knows.
     pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
-        self.view.load().last_seen(instance)
+        self.peek(|view| view.last_seen(instance))
     }
 
     /// How many hosts run which version.
     pub(crate) fn versions(&self) -> BTreeMap<Option<Version>, u64> {
-        BTreeMap::clone(&self.view.load().counters.versions)
+        self.peek(|view| BTreeMap::clone(&view.counters.versions))
     }
 
     /// Counts up whenever a host comes, goes, or says something new.
     pub(crate) fn changes(&self) -> u64 {
-        self.view.load().counters.changes
+        self.peek(|view| view.counters.changes)
     }
 
     /// Whether every record was read once.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.view.load().is_loaded
+        self.peek(|view| view.is_loaded)
     }
 }
 
 impl Answers for Fleet {
     fn answer(&self, host: Option<HostId>) -> Answer {
-        self.view.load().answer(host, self.clock())
+        self.peek(|view| view.answer(host, self.clock()))
     }
 }
 

@@ -155,9 +155,10 @@ impl Rollouts {
     /// Whether the store has been silent for so long that other servers no longer count on this one: what
     /// was connected before then is better off with one of them.
     pub(crate) fn should_disconnect(&self, connected: Instant) -> bool {
-        let view = self.fleet.view();
-        let silent = view.heard.filter(|heard| heard.elapsed() > crate::presence::TTL);
-        silent.is_some_and(|since| connected < since) && view.snapshot.servers.len() > 1
+        self.fleet.peek(|view| {
+            let silent = view.heard.filter(|heard| heard.elapsed() > crate::presence::TTL);
+            silent.is_some_and(|since| connected < since) && view.snapshot.servers.len() > 1
+        })
     }
 
     /// What operators said last, and what is rolled out.
