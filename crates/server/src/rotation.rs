@@ -12,6 +12,9 @@ use crate::events::{Event, Events, SERVER};
 use crate::fleet::{Fleet, FleetView};
 use crate::issued::{self, IssuedIdentity};
 
+/// How long to wait for a server that has just started to know its hosts: a million take some seconds.
+const LOADED_WITHIN: Duration = Duration::from_secs(10);
+
 /// How often an automatic rotation is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -36,13 +39,13 @@ pub(crate) async fn laggards(
     if phase == Phase::Standby {
         return Ok(Vec::new());
     }
-    let mark = current.mark();
-    let lagging = fleet.survey(move |view| view.is_loaded.then(|| lagging_hosts(view, &mark))).await?;
     // Hosts that are not known yet would be cut off unseen.
-    let mut lagging = lagging.ok_or_else(|| Error::Unavailable {
-        store: backend.describe(),
-        reason: "its hosts have not all been read yet; try again".into(),
-    })?;
+    if !fleet.until_loaded(LOADED_WITHIN).await {
+        let reason = "its hosts have not all been read yet; try again".into();
+        return Err(Error::Unavailable { store: backend.describe(), reason });
+    }
+    let mark = current.mark();
+    let mut lagging = fleet.survey(move |view| lagging_hosts(view, &mark)).await?;
     if matches!(phase, Phase::UpdateClients | Phase::UpdateServers) {
         let signer = CaPin::of(current.authority().certificate()).to_string();
         let issued = issued::unexpired(backend, now).await?;

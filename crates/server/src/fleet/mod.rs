@@ -311,6 +311,13 @@ impl Fleet {
         self.peek(|view| view.counters.changes)
     }
 
+    /// Waits until every record was read once; false if that takes longer.
+    pub(crate) async fn until_loaded(&self, within: Duration) -> bool {
+        let mut is_loaded = self.outbox.is_loaded.clone();
+        let loaded = is_loaded.wait_for(|is_loaded| *is_loaded);
+        tokio::time::timeout(within, loaded).await.is_ok_and(|loaded| loaded.is_ok())
+    }
+
     /// Whether every record was read once.
     pub(crate) fn is_loaded(&self) -> bool {
         self.peek(|view| view.is_loaded)

@@ -7,7 +7,7 @@ use std::time::Instant;
 use refit_backend::{Result, Revision};
 use refit_rollout::Engine;
 use refit_types::HostId;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::decisions::Commit;
@@ -75,6 +75,8 @@ pub(crate) struct Outbox {
     pub(crate) heartbeats: mpsc::Sender<HeartbeatMessage>,
     /// Told when the store is to be read before it is time to.
     pub(crate) poll: Arc<Notify>,
+    /// Whether every record was read once, and the view shows it.
+    pub(crate) is_loaded: watch::Receiver<bool>,
 }
 
 /// The receivers, in the order in which they are served, and the senders of what the owner itself starts.
@@ -88,20 +90,35 @@ pub(crate) struct Inbox {
     pub(crate) beside_sender: mpsc::Sender<BesideMessage>,
     /// Has the store read before it is time to.
     pub(crate) poll: Arc<Notify>,
+    pub(crate) is_loaded: watch::Sender<bool>,
 }
 
 pub(crate) fn channels() -> (Outbox, Inbox) {
     let (operator_sender, operator) = mpsc::channel(OPERATOR);
-    let (watch_sender, watch) = mpsc::channel(WATCH);
+    let (watch_sender, watched) = mpsc::channel(WATCH);
     let (beside_sender, beside) = mpsc::channel(BESIDE);
     let (tick_sender, ticks) = mpsc::channel(TICKS);
     let (heartbeat_sender, heartbeats) = mpsc::channel(HEARTBEATS);
-    let poll: Arc<Notify> = Arc::default();
+    let (poll, loaded): (Arc<Notify>, watch::Sender<bool>) = Default::default();
     let outbox = Outbox {
         operator: operator_sender,
         ticks: tick_sender,
         heartbeats: heartbeat_sender,
         poll: poll.clone(),
+        is_loaded: loaded.subscribe(),
     };
-    (outbox, Inbox { operator, watch, beside, ticks, heartbeats, watch_sender, beside_sender, poll })
+    (
+        outbox,
+        Inbox {
+            operator,
+            watch: watched,
+            beside,
+            ticks,
+            heartbeats,
+            watch_sender,
+            beside_sender,
+            poll,
+            is_loaded: loaded,
+        },
+    )
 }

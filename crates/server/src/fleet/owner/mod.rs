@@ -287,6 +287,9 @@ impl Owner {
         self.previous = Some(self.view.swap(view.clone()));
         self.metrics.unreadable_hosts(self.records.unreadable.len());
         self.metrics.unreadable_groups(self.unreadable_groups());
+        self.inbox
+            .is_loaded
+            .send_if_modified(|known| std::mem::replace(known, self.is_loaded) != self.is_loaded);
         let waits = self.rebuild.is_some();
         let unpublished = std::mem::take(&mut self.unpublished);
         self.unpublished.last = Some(Instant::now());
