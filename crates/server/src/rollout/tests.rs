@@ -49,10 +49,11 @@ async fn what_another_server_has_stored_is_not_stored_again() {
     // Both hear that a host has arrived and decide the same; what the second one has decided comes late.
     first.hold(GROUPS);
     second.hold(GROUPS);
-    let mut instance = refit_types::Instance::clone(&bare.known(1));
+    let key = Fleet::key(host(1)).unwrap();
+    let stored = inner.get(&key).await.unwrap().unwrap();
+    let mut instance: refit_types::Instance = serde_json::from_slice(&stored.value).unwrap();
     instance.report.as_mut().unwrap().version = "2.0.0".parse().unwrap();
-    let record = serde_json::to_vec(&instance).unwrap();
-    inner.put(&Fleet::key(host(1)).unwrap(), record.into()).await.unwrap();
+    inner.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
     let sent = async || {
         bare.rollouts.operator_changed().await.unwrap();
         other.rollouts.operator_changed().await.unwrap();
