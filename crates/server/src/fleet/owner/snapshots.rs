@@ -60,6 +60,7 @@ impl Owner {
                 self.engine = None;
                 self.groups.clear();
                 self.is_loaded = false;
+                self.rebuild = None;
                 self.reload.notify_one();
             }
             self.snapshot = Arc::new(reading.snapshot);
