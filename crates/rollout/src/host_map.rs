@@ -19,17 +19,76 @@ pub struct HostMap<V> {
 
 #[derive(Clone)]
 enum Node<V> {
-    Leaf(Vec<(HostId, V)>),
+    Leaf(Entries<V>),
     /// Each child with a lower bound of its hosts; that of the first is not looked at.
-    Branch(Vec<(HostId, Arc<Node<V>>)>),
+    Branch(Entries<Arc<Node<V>>>),
 }
 
-/// The right half of a node that grew too large.
+/// The right half of a node that grew too large, and its first host.
 type Split<V> = Option<(HostId, Arc<Node<V>>)>;
+
+/// Hosts in order, each with what belongs to it. Hosts are kept apart from the rest: a search then reads a few
+/// neighbouring cache lines, and this is most of what a look-up costs in a large fleet.
+#[derive(Clone)]
+struct Entries<T> {
+    hosts: Vec<HostId>,
+    values: Vec<T>,
+}
+
+impl<T> Entries<T> {
+    const EMPTY: Self = Self { hosts: Vec::new(), values: Vec::new() };
+
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Where the host is, or where it would be.
+    fn position(&self, host: HostId) -> Result<usize, usize> {
+        let wanted = key(host);
+        let at = self.hosts.partition_point(|host| key(*host) < wanted);
+        if self.hosts.get(at) == Some(&host) { Ok(at) } else { Err(at) }
+    }
+
+    /// The child below which the host is, if it is anywhere.
+    fn child_of(&self, host: HostId) -> usize {
+        let wanted = key(host);
+        self.hosts.get(1..).map_or(0, |others| others.partition_point(|first| key(*first) <= wanted))
+    }
+
+    fn insert(&mut self, at: usize, host: HostId, value: T) {
+        if self.values.len() == self.values.capacity() {
+            // A quarter more and not twice as much: most nodes stay as they are for long.
+            let more = (self.len() / 4).clamp(2, NODE_SIZE);
+            self.hosts.reserve_exact(more);
+            self.values.reserve_exact(more);
+        }
+        self.hosts.insert(at, host);
+        self.values.insert(at, value);
+    }
+
+    fn remove(&mut self, at: usize) -> T {
+        self.hosts.remove(at);
+        self.values.remove(at)
+    }
+
+    /// Cuts what is too large in half, or before the last if hosts come in order: a fleet is loaded that way, and
+    /// full nodes are half the memory.
+    fn split<V>(&mut self, added: usize, node: fn(Self) -> Node<V>) -> Split<V> {
+        if self.len() <= NODE_SIZE {
+            return None;
+        }
+        let at = if added + 1 == self.len() { added } else { self.len() / 2 };
+        let right = Self { hosts: self.hosts.split_off(at), values: self.values.split_off(at) };
+        self.hosts.shrink_to_fit();
+        self.values.shrink_to_fit();
+        let first = *right.hosts.first()?;
+        Some((first, Arc::new(node(right))))
+    }
+}
 
 impl<V> Default for HostMap<V> {
     fn default() -> Self {
-        Self { root: Arc::new(Node::Leaf(Vec::new())), len: 0 }
+        Self { root: Arc::new(Node::Leaf(Entries::EMPTY)), len: 0 }
     }
 }
 
@@ -49,13 +108,8 @@ impl<V> HostMap<V> {
         let mut node = &*self.root;
         loop {
             match node {
-                Node::Leaf(entries) => {
-                    return position(entries, host)
-                        .ok()
-                        .and_then(|at| entries.get(at))
-                        .map(|(_, value)| value);
-                }
-                Node::Branch(children) => node = &children.get(child_of(children, host))?.1,
+                Node::Leaf(entries) => return entries.values.get(entries.position(host).ok()?),
+                Node::Branch(children) => node = children.values.get(children.child_of(host))?,
             }
         }
     }
@@ -71,9 +125,9 @@ impl<V> HostMap<V> {
         loop {
             let at = match (node, after) {
                 (Node::Leaf(entries), Some(after)) => {
-                    position(entries, after).map_or_else(|at| at, |at| at + 1)
+                    entries.position(after).map_or_else(|at| at, |at| at + 1)
                 }
-                (Node::Branch(children), Some(after)) => child_of(children, after),
+                (Node::Branch(children), Some(after)) => children.child_of(after),
                 (_, None) => 0,
             };
             match node {
@@ -83,8 +137,8 @@ impl<V> HostMap<V> {
                 }
                 Node::Branch(children) => {
                     stack.push((node, at + 1));
-                    match children.get(at) {
-                        Some((_, child)) => node = child,
+                    match children.values.get(at) {
+                        Some(child) => node = child,
                         None => return Iter { stack },
                     }
                 }
@@ -101,9 +155,10 @@ impl<V: Clone> HostMap<V> {
             return Some(std::mem::replace(present, value));
         }
         let (before, split) = insert(&mut self.root, host, value);
-        if let Some(right) = split {
-            let left = std::mem::replace(&mut self.root, Arc::new(Node::Leaf(Vec::new())));
-            self.root = Arc::new(Node::Branch(vec![(right.0, left), right]));
+        if let Some((first, right)) = split {
+            let left = std::mem::replace(&mut self.root, Arc::new(Node::Leaf(Entries::EMPTY)));
+            let children = Entries { hosts: vec![first, first], values: vec![left, right] };
+            self.root = Arc::new(Node::Branch(children));
         }
         self.len += usize::from(before.is_none());
         before
@@ -114,12 +169,12 @@ impl<V: Clone> HostMap<V> {
         loop {
             match node {
                 Node::Leaf(entries) => {
-                    let at = position(entries, host).ok()?;
-                    return entries.get_mut(at).map(|(_, value)| value);
+                    let at = entries.position(host).ok()?;
+                    return entries.values.get_mut(at);
                 }
                 Node::Branch(children) => {
-                    let at = child_of(children, host);
-                    node = Arc::make_mut(&mut children.get_mut(at)?.1);
+                    let at = children.child_of(host);
+                    node = Arc::make_mut(children.values.get_mut(at)?);
                 }
             }
         }
@@ -133,12 +188,10 @@ impl<V: Clone> HostMap<V> {
         self.len -= 1;
         loop {
             let only_child = match &*self.root {
-                Node::Branch(children) if children.len() <= 1 => {
-                    children.first().map(|(_, child)| child.clone())
-                }
+                Node::Branch(children) if children.len() <= 1 => children.values.first().cloned(),
                 _ => break,
             };
-            self.root = only_child.unwrap_or_else(|| Arc::new(Node::Leaf(Vec::new())));
+            self.root = only_child.unwrap_or_else(|| Arc::new(Node::Leaf(Entries::EMPTY)));
         }
         Some(removed)
     }
@@ -148,65 +201,32 @@ fn key(host: HostId) -> u128 {
     host.uuid().as_u128()
 }
 
-fn position<T>(entries: &[(HostId, T)], host: HostId) -> Result<usize, usize> {
-    let wanted = key(host);
-    let at = entries.partition_point(|(host, _)| key(*host) < wanted);
-    let is_there = entries.get(at).is_some_and(|(found, _)| *found == host);
-    if is_there { Ok(at) } else { Err(at) }
-}
-
-fn child_of<T>(children: &[(HostId, T)], host: HostId) -> usize {
-    let wanted = key(host);
-    children.get(1..).map_or(0, |others| others.partition_point(|(first, _)| key(*first) <= wanted))
-}
-
 fn insert<V: Clone>(node: &mut Arc<Node<V>>, host: HostId, value: V) -> (Option<V>, Split<V>) {
     match Arc::make_mut(node) {
-        Node::Leaf(entries) => match position(entries, host) {
-            Ok(at) => (entries.get_mut(at).map(|(_, present)| std::mem::replace(present, value)), None),
+        Node::Leaf(entries) => match entries.position(host) {
+            Ok(at) => (entries.values.get_mut(at).map(|present| std::mem::replace(present, value)), None),
             Err(at) => {
-                if entries.len() == entries.capacity() {
-                    // A quarter more and not twice as much: most leaves stay as they are for long.
-                    entries.reserve_exact((entries.len() / 4).clamp(2, NODE_SIZE));
-                }
-                entries.insert(at, (host, value));
-                (None, split(entries, at, Node::Leaf))
+                entries.insert(at, host, value);
+                (None, entries.split(at, Node::Leaf))
             }
         },
         Node::Branch(children) => {
-            let at = child_of(children, host);
-            let Some((_, child)) = children.get_mut(at) else { return (None, None) };
+            let at = children.child_of(host);
+            let Some(child) = children.values.get_mut(at) else { return (None, None) };
             let (before, right) = insert(child, host, value);
-            let Some(right) = right else { return (before, None) };
-            children.insert(at + 1, right);
-            (before, split(children, at + 1, Node::Branch))
+            let Some((first, right)) = right else { return (before, None) };
+            children.insert(at + 1, first, right);
+            (before, children.split(at + 1, Node::Branch))
         }
     }
 }
 
-/// Cuts what is too large in half, or before the last if hosts come in order: a fleet is loaded that way, and
-/// full nodes are half the memory.
-fn split<V, T>(
-    entries: &mut Vec<(HostId, T)>,
-    added: usize,
-    node: fn(Vec<(HostId, T)>) -> Node<V>,
-) -> Split<V> {
-    if entries.len() <= NODE_SIZE {
-        return None;
-    }
-    let at = if added + 1 == entries.len() { added } else { entries.len() / 2 };
-    let right = entries.split_off(at);
-    entries.shrink_to_fit();
-    let first = right.first()?.0;
-    Some((first, Arc::new(node(right))))
-}
-
 fn remove<V: Clone>(node: &mut Arc<Node<V>>, host: HostId) -> Option<V> {
     match Arc::make_mut(node) {
-        Node::Leaf(entries) => position(entries, host).ok().map(|at| entries.remove(at).1),
+        Node::Leaf(entries) => entries.position(host).ok().map(|at| entries.remove(at)),
         Node::Branch(children) => {
-            let at = child_of(children, host);
-            let (_, child) = children.get_mut(at)?;
+            let at = children.child_of(host);
+            let child = children.values.get_mut(at)?;
             let removed = remove(child, host);
             if child.is_empty() {
                 children.remove(at);
@@ -219,8 +239,8 @@ fn remove<V: Clone>(node: &mut Arc<Node<V>>, host: HostId) -> Option<V> {
 impl<V> Node<V> {
     fn is_empty(&self) -> bool {
         match self {
-            Self::Leaf(entries) => entries.is_empty(),
-            Self::Branch(children) => children.is_empty(),
+            Self::Leaf(entries) => entries.len() == 0,
+            Self::Branch(children) => children.len() == 0,
         }
     }
 }
@@ -240,12 +260,12 @@ impl<'m, V> Iterator for Iter<'m, V> {
             let present = *at;
             *at += 1;
             match *node {
-                Node::Leaf(entries) => match entries.get(present) {
-                    Some((host, value)) => return Some((*host, value)),
-                    None => drop(self.stack.pop()),
+                Node::Leaf(entries) => match (entries.hosts.get(present), entries.values.get(present)) {
+                    (Some(host), Some(value)) => return Some((*host, value)),
+                    _ => drop(self.stack.pop()),
                 },
-                Node::Branch(children) => match children.get(present) {
-                    Some((_, child)) => self.stack.push((child, 0)),
+                Node::Branch(children) => match children.values.get(present) {
+                    Some(child) => self.stack.push((child, 0)),
                     None => drop(self.stack.pop()),
                 },
             }
@@ -342,8 +362,11 @@ mod tests {
     fn hosts_that_come_in_order_fill_the_leaves() {
         let map: HostMap<u8> = (0..64_000).map(|n| (host(n), 0)).collect();
         let Node::Branch(children) = &*map.root else { panic!("one leaf") };
-        let leaves: usize =
-            children.iter().map(|(_, child)| if let Node::Branch(b) = &**child { b.len() } else { 1 }).sum();
+        let leaves: usize = children
+            .values
+            .iter()
+            .map(|child| if let Node::Branch(b) = &**child { b.len() } else { 1 })
+            .sum();
         assert!(leaves <= 1001, "{leaves} leaves for 64,000 hosts");
     }
 }
