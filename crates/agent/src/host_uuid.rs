@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use refit_types::HostId;
 use uuid::Uuid;
 
-use crate::durable::{self, PUBLIC, directory_of};
+use crate::atomic_file::{self, PUBLIC, directory_of};
 
 /// Why the host has no UUID that it could use.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub fn read_or_create_host_uuid(path: &Path, draw: impl FnOnce() -> Uuid) -> Res
     }
     let drawn = HostId::new(draw());
     fs::create_dir_all(directory_of(path)).map_err(failed("written"))?;
-    match durable::create(path, format!("{drawn}\n").as_bytes(), PUBLIC) {
+    match atomic_file::create(path, format!("{drawn}\n").as_bytes(), PUBLIC) {
         Ok(()) => Ok(drawn),
         // Another process was first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

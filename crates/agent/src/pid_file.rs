@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use refit_types::DataDir;
 use rustix::stdio::dup2_stdin;
 
-use crate::durable::{self, PUBLIC};
+use crate::atomic_file::{self, PUBLIC};
 
 /// Others may look into the data directory; what is private there is private by itself.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -130,7 +130,7 @@ fn claim(file: &File, path: &Path) -> io::Result<Claim> {
 /// old one sees that it is not the one at `path` any more.
 fn replace(path: &Path) -> io::Result<File> {
     let contents = format!("{}\n", std::process::id());
-    let aside = durable::aside(durable::directory_of(path), contents.as_bytes(), PUBLIC)?;
+    let aside = atomic_file::aside(atomic_file::directory_of(path), contents.as_bytes(), PUBLIC)?;
     aside.as_file().try_lock()?;
     aside.persist(path).map_err(|refused| refused.error)
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::execve;
 use rustix::stdio::dup2_stdin;
 
-use crate::{PidFile, StartedBy};
+use crate::{ExecPath, PidFile};
 
 /// Why the process goes on as what it is.
 #[derive(Debug, thiserror::Error)]
@@ -30,11 +30,11 @@ pub struct ReexecError {
 /// input, and a further SIGHUP waits until the next image listens ([`crate::Signals::listen`]) instead
 /// of ending it. A failure leaves everything as it was, which the standard library's `exec` does not: it
 /// would let a broken pipe end the process from then on.
-pub fn reexec(started: &StartedBy, lock: &PidFile) -> Result<Infallible, ReexecError> {
+pub fn reexec(started: &ExecPath, lock: &PidFile) -> Result<Infallible, ReexecError> {
     try_reexec(started, lock).map_err(|source| ReexecError { path: started.path().into(), source })
 }
 
-fn try_reexec(started: &StartedBy, lock: &PidFile) -> io::Result<Infallible> {
+fn try_reexec(started: &ExecPath, lock: &PidFile) -> io::Result<Infallible> {
     let path = text(started.path().as_os_str())?;
     let arguments = started.arguments().iter().map(|argument| text(argument));
     let arguments: Vec<_> = std::iter::once(Ok(path.clone())).chain(arguments).collect::<Result<_, _>>()?;

@@ -9,12 +9,12 @@ use refit_types::{AgentRole, Edition, HostId, Version};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::pulse::{Pulse, SelfPortrait};
-use crate::updater_bell::UpdaterBell;
+use crate::heartbeat_stream::{HeartbeatSource, HeartbeatStream};
+use crate::updater_wake::UpdaterWake;
 use crate::{
-    AgentConfig, Ask, Contact, LabelSource, Notify, PidFile, Readiness, ReadinessSocket, Signals, StartedBy,
-    TalkError, TrustFile, contact, first_server, following, joining, next_try, read_or_create_host_uuid,
-    reexec, watch_updater_status,
+    AgentConfig, Contact, ExecPath, LabelSource, Notify, PidFile, Readiness, ReadinessSocket, RpcError,
+    SignalRequest, Signals, TrustFile, contact, first_server, join, next_try, read_or_create_host_uuid,
+    reexec, rotation_client, watch_updater_status,
 };
 
 /// How an agent came to its end.
@@ -42,7 +42,7 @@ pub enum RunError {
     NoToken,
     /// The cluster does not let the host join.
     #[error("this host cannot join: {0}")]
-    JoinRefused(TalkError),
+    JoinRefused(RpcError),
     /// The cluster does not know the identity.
     #[error(
         "this host's identity is of cluster {cluster}, and the control plane does not accept it: {source}; if the host was \
@@ -55,7 +55,7 @@ pub enum RunError {
         /// Where the identity is.
         store: String,
         /// What was said.
-        source: TalkError,
+        source: RpcError,
     },
 }
 
@@ -68,15 +68,15 @@ struct Agent {
     config: AgentConfig,
     host: HostId,
     identities: Identities,
-    portrait: SelfPortrait,
+    portrait: HeartbeatSource,
     readiness: watch::Sender<Readiness>,
     notify: Notify,
     trust: TrustFile,
     signals: Signals,
-    started: StartedBy,
+    started: ExecPath,
     lock: PidFile,
     labels: Vec<LabelSource>,
-    bell: UpdaterBell,
+    bell: UpdaterWake,
     server: usize,
     failures: u32,
     last_contact: Instant,
@@ -85,18 +85,18 @@ struct Agent {
 }
 
 /// Why a connection is given up.
-enum Turn {
+enum ConnectionEnd {
     /// It broke, or never came about.
-    Lost(TalkError),
+    Lost(RpcError),
     /// Its identity was replaced: connect anew with the next one.
     Renewed,
     /// Somebody asked for something.
-    Asked(Ask),
+    Asked(SignalRequest),
 }
 
 /// Runs an agent of that version until it is asked to stop, or cannot go on.
 pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Result<End, RunError> {
-    let started = StartedBy::this_process().map_err(host_error)?;
+    let started = ExecPath::this_process().map_err(host_error)?;
     let lock = PidFile::take(&config.data_dir).map_err(host_error)?;
     let signals = Signals::listen().map_err(host_error)?;
     let notify = Notify::from_env();
@@ -119,7 +119,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
 
     let instance = LabelSource::start(config.instance_labels.clone(), config.instance_commands.clone());
     let node = LabelSource::start(config.node_labels.clone(), config.node_commands.clone());
-    let portrait = SelfPortrait {
+    let portrait = HeartbeatSource {
         hostname: config.nodename.as_ref().map_or_else(hostname, |name| name.as_str().to_owned()),
         version: version.clone(),
         edition,
@@ -152,7 +152,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
     let mut agent = Agent {
         server: first_server(servers, rand::random()),
         labels: vec![instance, node],
-        bell: UpdaterBell::new(config.data_dir.updater_bell()),
+        bell: UpdaterWake::new(config.data_dir.updater_bell()),
         failures: 0,
         last_contact: Instant::now(),
         reason: "it has just started".into(),
@@ -185,10 +185,10 @@ impl Agent {
         self.notify.ready("joined");
         loop {
             match self.connection().await? {
-                Turn::Renewed => self.failures = 0,
-                Turn::Asked(Ask::Drain) => return Ok(End::Asked),
-                Turn::Asked(Ask::Reload) => self.reload().await,
-                Turn::Lost(error) => {
+                ConnectionEnd::Renewed => self.failures = 0,
+                ConnectionEnd::Asked(SignalRequest::Drain) => return Ok(End::Asked),
+                ConnectionEnd::Asked(SignalRequest::Reload) => self.reload().await,
+                ConnectionEnd::Lost(error) => {
                     self.lost(&error);
                     if let Some(end) = self.wait().await {
                         return Ok(end);
@@ -202,7 +202,7 @@ impl Agent {
     async fn join(&mut self) -> Result<Option<End>, RunError> {
         loop {
             let missing =
-                joining::missing_roles(&self.identities, &self.config.roles).await.map_err(host_error)?;
+                join::missing_roles(&self.identities, &self.config.roles).await.map_err(host_error)?;
             if missing.is_empty() {
                 return Ok(None);
             }
@@ -212,7 +212,7 @@ impl Agent {
             let known = self.any_identity().await?;
             let proxy = &self.config.proxies[self.server];
             let hostname = self.portrait.hostname.clone();
-            let joined = joining::join(
+            let joined = join::join(
                 &self.config,
                 proxy,
                 self.host,
@@ -250,7 +250,7 @@ impl Agent {
         for role in &self.config.roles {
             states.push(self.identities.load(*role).await.map_err(host_error)?.state);
         }
-        Ok(following::standing(&states))
+        Ok(rotation_client::standing(&states))
     }
 
     /// The role whose identity opens the connection.
@@ -259,7 +259,7 @@ impl Agent {
     }
 
     /// One connection, from its beginning to its end.
-    async fn connection(&mut self) -> Result<Turn, RunError> {
+    async fn connection(&mut self) -> Result<ConnectionEnd, RunError> {
         let role = self.first_role();
         let stored = self.identities.load(role).await.map_err(host_error)?;
         self.portrait.rotation = self.standing().await?;
@@ -267,8 +267,8 @@ impl Agent {
         let mut refused = None;
         for (_, identity) in stored.candidates() {
             let started = tokio::select! {
-                started = Pulse::start(&proxy, identity, &mut self.portrait) => started,
-                ask = self.signals.next() => return Ok(Turn::Asked(ask)),
+                started = HeartbeatStream::start(&proxy, identity, &mut self.portrait) => started,
+                ask = self.signals.next() => return Ok(ConnectionEnd::Asked(ask)),
             };
             match started {
                 Ok((pulse, first)) => {
@@ -276,24 +276,24 @@ impl Agent {
                     return self.beat(pulse, first, identity.clone()).await;
                 }
                 Err(error) if error.is_distrust() => refused = Some((identity.cluster().to_string(), error)),
-                Err(error) => return Ok(Turn::Lost(error)),
+                Err(error) => return Ok(ConnectionEnd::Lost(error)),
             }
         }
         match refused {
             Some((cluster, source)) if !self.was_connected => {
                 Err(RunError::Foreign { cluster, store: self.identities.describe(), source })
             }
-            Some((_, error)) => Ok(Turn::Lost(error)),
+            Some((_, error)) => Ok(ConnectionEnd::Lost(error)),
             None => Err(RunError::NoToken),
         }
     }
 
     async fn beat(
         &mut self,
-        mut pulse: Pulse,
+        mut pulse: HeartbeatStream,
         first: HeartbeatReply,
         identity: Identity,
-    ) -> Result<Turn, RunError> {
+    ) -> Result<ConnectionEnd, RunError> {
         let certificate = identity.certificate();
         let renew_at = renew_after(certificate.not_before(), certificate.not_after(), rand::random());
         let mut reply = first;
@@ -314,14 +314,14 @@ impl Agent {
                 && self.wake_updater(reply.attempt)
                 && let Err(error) = pulse.beat(&mut self.portrait).await
             {
-                return Ok(Turn::Lost(error));
+                return Ok(ConnectionEnd::Lost(error));
             }
             reply = tokio::select! {
                 reply = pulse.next(&mut self.portrait) => match reply {
                     Ok(reply) => reply,
-                    Err(error) => return Ok(Turn::Lost(error)),
+                    Err(error) => return Ok(ConnectionEnd::Lost(error)),
                 },
-                ask = self.signals.next() => return Ok(Turn::Asked(ask)),
+                ask = self.signals.next() => return Ok(ConnectionEnd::Asked(ask)),
             };
         }
     }
@@ -343,36 +343,36 @@ impl Agent {
     }
 
     /// Brings every role to where the server is, while the connection stays.
-    async fn follow_rotation(&mut self, pulse: &Pulse) -> Turn {
+    async fn follow_rotation(&mut self, pulse: &HeartbeatStream) -> ConnectionEnd {
         let proxy = self.config.proxies[self.server].clone();
         let followed = async {
             let authorities = pulse.authorities().await?;
             for role in &self.config.roles {
-                following::follow(&self.identities, *role, &proxy, &authorities).await?;
+                rotation_client::follow(&self.identities, *role, &proxy, &authorities).await?;
             }
             Ok(authorities.phase)
         };
         match followed.await {
             Ok(phase) => {
                 tracing::info!(%phase, "follows the rotation of the authorities");
-                Turn::Renewed
+                ConnectionEnd::Renewed
             }
-            Err(error) => Turn::Lost(error),
+            Err(error) => ConnectionEnd::Lost(error),
         }
     }
 
-    async fn renew(&mut self) -> Turn {
+    async fn renew(&mut self) -> ConnectionEnd {
         let proxy = self.config.proxies[self.server].clone();
         for role in &self.config.roles {
             let renewed = async {
                 let slot = self.identities.load(*role).await?.active_slot();
-                following::renew(&self.identities, *role, &proxy, slot).await
+                rotation_client::renew(&self.identities, *role, &proxy, slot).await
             };
             if let Err(error) = renewed.await {
-                return Turn::Lost(error);
+                return ConnectionEnd::Lost(error);
             }
         }
-        Turn::Renewed
+        ConnectionEnd::Renewed
     }
 
     fn connected(&mut self, identity: &Identity) {
@@ -390,7 +390,7 @@ impl Agent {
         });
     }
 
-    fn lost(&mut self, error: &TalkError) {
+    fn lost(&mut self, error: &RpcError) {
         self.failures = self.failures.saturating_add(1);
         self.reason = error.to_string();
         tracing::warn!(%error, server = %self.config.proxies[self.server], "the control plane is away");
@@ -413,8 +413,8 @@ impl Agent {
             ask = self.signals.next() => ask,
         };
         match ask {
-            Ask::Drain => Some(End::Asked),
-            Ask::Reload => {
+            SignalRequest::Drain => Some(End::Asked),
+            SignalRequest::Reload => {
                 self.reload().await;
                 None
             }

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What the service manager, the updater or a person asks of the agent by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum SignalRequest {
     /// SIGTERM or SIGINT: finish what is under way, and end. A second one means at once.
     Drain,
     /// SIGHUP: become what is at the path that the agent was started by now.
@@ -36,12 +36,12 @@ impl Signals {
     }
 
     /// Waits for the next; an end goes before a reload. Nothing is lost when the wait is given up.
-    pub async fn next(&mut self) -> Ask {
+    pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
-            Some(()) = self.terminate.recv() => Ask::Drain,
-            Some(()) = self.interrupt.recv() => Ask::Drain,
-            Some(()) = self.hangup.recv() => Ask::Reload,
+            Some(()) = self.terminate.recv() => SignalRequest::Drain,
+            Some(()) = self.interrupt.recv() => SignalRequest::Drain,
+            Some(()) = self.hangup.recv() => SignalRequest::Reload,
             else => std::future::pending().await,
         }
     }

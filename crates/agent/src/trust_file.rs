@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use refit_pki::Certificate;
 
-use crate::durable::{self, PUBLIC};
+use crate::atomic_file::{self, PUBLIC};
 
 /// The authorities that the agent trusts, in a file, so that the updater can follow a rotation while the
 /// agent itself is down or broken.
@@ -49,7 +49,7 @@ impl TrustFile {
         if fs::read(&self.path).is_ok_and(|found| found == wanted.as_bytes()) {
             return Ok(false);
         }
-        let written = durable::replace(&self.path, wanted.as_bytes(), PUBLIC);
+        let written = atomic_file::replace(&self.path, wanted.as_bytes(), PUBLIC);
         written.map(|()| true).map_err(|source| TrustFileError::File { path: self.path.clone(), source })
     }
 }

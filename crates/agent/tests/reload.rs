@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use refit_agent::{Ask, PidFile, Signals, StartedBy, reexec};
+use refit_agent::{ExecPath, PidFile, SignalRequest, Signals, reexec};
 use refit_testbed::{Process, Signal, eventually};
 use refit_types::DataDir;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn note(data: &DataDir, line: &str) {
 async fn stand_in() {
     let Some(root) = std::env::var_os(STAND_IN) else { return };
     let data = DataDir::new(root);
-    let started = StartedBy::this_process().unwrap();
+    let started = ExecPath::this_process().unwrap();
     let lock = match PidFile::take(&data) {
         Ok(lock) => lock,
         Err(error) => return note(&data, &format!("refused {error}")),
@@ -39,8 +39,8 @@ async fn stand_in() {
     note(&data, &format!("started {} stdin {}", started.path().display(), stdin.display()));
     loop {
         match signals.next().await {
-            Ask::Drain => break,
-            Ask::Reload => {
+            SignalRequest::Drain => break,
+            SignalRequest::Reload => {
                 let Err(error) = reexec(&started, &lock);
                 note(&data, &format!("stayed {error}"));
             }

@@ -4,18 +4,18 @@
 //! The seven required methods of [`Backend`] are what a store must be able to do; everything else is
 //! written once, on top of them. `tests/conformance` is the contract as a suite that all three pass.
 
+mod backoff;
 mod error;
 mod etcd;
-mod events;
 mod item;
 mod key;
 mod leases;
 mod limits;
 mod memory;
-mod patience;
 mod sqlite;
 mod transaction;
 mod watch;
+mod watch_log;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use backoff::Backoff;
 pub use error::{Error, Result};
 pub use etcd::{EtcdAddress, EtcdBackend};
 pub use item::{Item, Lease, LeaseId, Page, Read, Snapshot};
 pub use key::{Key, KeyRange};
 pub use limits::{MAX_KEY_BYTES, MAX_PAGE_ITEMS, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS};
 pub use memory::MemoryBackend;
-pub use patience::Patience;
 pub use refit_types::Revision;
 pub use sqlite::SqliteBackend;
 pub use transaction::{Compare, Expect, Transaction, Write};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use crate::events::EventLog;
 use crate::leases::{LeaseTable, new_lease};
+use crate::watch_log::WatchLog;
 use crate::{
     Backend, Change, Error, Event, Item, Key, KeyRange, Lease, LeaseId, Page, Read, Result, Revision,
     Snapshot, Transaction, Watch, Write,
@@ -21,7 +21,7 @@ pub struct MemoryBackend {
 #[derive(Debug)]
 struct Shared {
     store: Mutex<Store>,
-    log: EventLog,
+    log: WatchLog,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct Store {
 
 impl Default for MemoryBackend {
     fn default() -> Self {
-        let shared = Shared { store: Mutex::default(), log: EventLog::starting_at(Revision(0)) };
+        let shared = Shared { store: Mutex::default(), log: WatchLog::starting_at(Revision(0)) };
         Self { shared: Arc::new(shared) }
     }
 }

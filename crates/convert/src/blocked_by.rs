@@ -2,12 +2,13 @@
 //! from the reason, and take the server's sentence for a reason that they do not know.
 
 use jiff::Timestamp;
+use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::blocked_by::{
     Disabled, GroupPaused, Halted, MembersAway, NoSlots, Reason, Requires, RolloutPaused, UnreadableGroup,
     UnreadableHosts, Window,
 };
-use refit_proto::rollouts::v1::{BlockedBy, Group, HaltCause as WireHaltCause};
-use refit_rollout::Waiting;
+use refit_proto::rollouts::v1::{Group, HaltCause as WireHaltCause};
+use refit_rollout::BlockedBy;
 use refit_types::{Halt, HaltCause, Percent};
 
 use crate::{moment, timestamp};
@@ -16,41 +17,47 @@ use crate::{moment, timestamp};
 const UNKNOWN: &str = "blocked for a reason that this version does not know";
 
 /// The reason as it is sent.
-pub fn blocked_by(waiting: &Waiting) -> BlockedBy {
+pub fn blocked_by(waiting: &BlockedBy) -> wire::BlockedBy {
     let reason = match waiting {
-        Waiting::Disabled => Reason::Disabled(Disabled {}),
-        Waiting::Paused { since } => Reason::RolloutPaused(RolloutPaused { since: Some(timestamp(*since)) }),
-        Waiting::GroupPaused { since } => Reason::GroupPaused(GroupPaused { since: Some(timestamp(*since)) }),
-        Waiting::Halted(halt) => Reason::Halted(Halted {
+        BlockedBy::Disabled => Reason::Disabled(Disabled {}),
+        BlockedBy::Paused { since } => {
+            Reason::RolloutPaused(RolloutPaused { since: Some(timestamp(*since)) })
+        }
+        BlockedBy::GroupPaused { since } => {
+            Reason::GroupPaused(GroupPaused { since: Some(timestamp(*since)) })
+        }
+        BlockedBy::Halted(halt) => Reason::Halted(Halted {
             cause: cause_on_the_wire(halt.cause).into(),
             count: halt.count,
             members: halt.members,
             limit: halt.limit.get().into(),
         }),
-        Waiting::Requires(groups) => {
+        BlockedBy::Requires(groups) => {
             Reason::Requires(Requires { groups: groups.iter().map(ToString::to_string).collect() })
         }
-        Waiting::Window { opens } => Reason::Window(Window { opens: Some(timestamp(*opens)) }),
+        BlockedBy::Window { opens } => Reason::Window(Window { opens: Some(timestamp(*opens)) }),
         // Any other limit lets one host start at least.
-        Waiting::NoSlots => Reason::NoSlots(NoSlots { limit: Percent::ZERO.get().into() }),
-        Waiting::Away { away, members } => {
+        BlockedBy::NoSlots => Reason::NoSlots(NoSlots { limit: Percent::ZERO.get().into() }),
+        BlockedBy::Away { away, members } => {
             Reason::MembersAway(MembersAway { away: *away, members: *members })
         }
-        Waiting::UnreadableGroup { key } => Reason::UnreadableGroup(UnreadableGroup { key: key.to_string() }),
-        Waiting::UnreadableHosts { key, count } => {
+        BlockedBy::UnreadableGroup { key } => {
+            Reason::UnreadableGroup(UnreadableGroup { key: key.to_string() })
+        }
+        BlockedBy::UnreadableHosts { key, count } => {
             Reason::UnreadableHosts(UnreadableHosts { key: key.to_string(), count: *count })
         }
     };
-    BlockedBy { reason: Some(reason) }
+    wire::BlockedBy { reason: Some(reason) }
 }
 
 /// The reason that was sent; nothing for one that is not known, or whose data can not be.
-pub fn waiting(blocked: &BlockedBy) -> Option<Waiting> {
+pub fn waiting(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
     Some(match blocked.reason.as_ref()? {
-        Reason::Disabled(Disabled {}) => Waiting::Disabled,
-        Reason::RolloutPaused(paused) => Waiting::Paused { since: moment(paused.since)? },
-        Reason::GroupPaused(paused) => Waiting::GroupPaused { since: moment(paused.since)? },
-        Reason::Halted(halted) => Waiting::Halted(Halt {
+        Reason::Disabled(Disabled {}) => BlockedBy::Disabled,
+        Reason::RolloutPaused(paused) => BlockedBy::Paused { since: moment(paused.since)? },
+        Reason::GroupPaused(paused) => BlockedBy::GroupPaused { since: moment(paused.since)? },
+        Reason::Halted(halted) => BlockedBy::Halted(Halt {
             cause: known_cause(halted.cause())?,
             count: halted.count,
             members: halted.members,
@@ -58,15 +65,15 @@ pub fn waiting(blocked: &BlockedBy) -> Option<Waiting> {
         }),
         Reason::Requires(requires) => {
             let names = requires.groups.iter().map(|name| name.parse().ok());
-            Waiting::Requires(names.collect::<Option<_>>()?)
+            BlockedBy::Requires(names.collect::<Option<_>>()?)
         }
-        Reason::Window(window) => Waiting::Window { opens: moment(window.opens)? },
-        Reason::NoSlots(NoSlots { limit: 0 }) => Waiting::NoSlots,
+        Reason::Window(window) => BlockedBy::Window { opens: moment(window.opens)? },
+        Reason::NoSlots(NoSlots { limit: 0 }) => BlockedBy::NoSlots,
         Reason::NoSlots(_) => return None,
-        Reason::MembersAway(members) => Waiting::Away { away: members.away, members: members.members },
-        Reason::UnreadableGroup(group) => Waiting::UnreadableGroup { key: group.key.as_str().into() },
+        Reason::MembersAway(members) => BlockedBy::Away { away: members.away, members: members.members },
+        Reason::UnreadableGroup(group) => BlockedBy::UnreadableGroup { key: group.key.as_str().into() },
         Reason::UnreadableHosts(hosts) => {
-            Waiting::UnreadableHosts { key: hosts.key.as_str().into(), count: hosts.count }
+            BlockedBy::UnreadableHosts { key: hosts.key.as_str().into(), count: hosts.count }
         }
     })
 }
@@ -107,21 +114,21 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn every_reason() -> Vec<Waiting> {
+    fn every_reason() -> Vec<BlockedBy> {
         let halt = |cause| Halt { cause, count: 3, members: 24, limit: Percent::TENTH };
         vec![
-            Waiting::Disabled,
-            Waiting::Paused { since: at("2026-11-16T00:00:00.5Z") },
-            Waiting::GroupPaused { since: at("2026-11-15T22:00:00Z") },
-            Waiting::Halted(halt(HaltCause::Failed)),
-            Waiting::Halted(halt(HaltCause::TimedOut)),
-            Waiting::Requires(vec!["canary".parse().unwrap(), "staging".parse().unwrap()]),
-            Waiting::Window { opens: at("2026-11-16T02:00:00Z") },
-            Waiting::NoSlots,
-            Waiting::Away { away: 4, members: 9 },
-            Waiting::UnreadableGroup { key: "/rollouts/v1/default/groups/canary".into() },
-            Waiting::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 1 },
-            Waiting::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 7 },
+            BlockedBy::Disabled,
+            BlockedBy::Paused { since: at("2026-11-16T00:00:00.5Z") },
+            BlockedBy::GroupPaused { since: at("2026-11-15T22:00:00Z") },
+            BlockedBy::Halted(halt(HaltCause::Failed)),
+            BlockedBy::Halted(halt(HaltCause::TimedOut)),
+            BlockedBy::Requires(vec!["canary".parse().unwrap(), "staging".parse().unwrap()]),
+            BlockedBy::Window { opens: at("2026-11-16T02:00:00Z") },
+            BlockedBy::NoSlots,
+            BlockedBy::Away { away: 4, members: 9 },
+            BlockedBy::UnreadableGroup { key: "/rollouts/v1/default/groups/canary".into() },
+            BlockedBy::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 1 },
+            BlockedBy::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 7 },
         ]
     }
 
@@ -144,12 +151,12 @@ mod tests {
     #[test]
     fn a_reason_that_is_not_known_is_told_in_the_words_of_its_writer() {
         let now = at("2026-11-16T00:17:49Z");
-        let told = |blocked_by: Option<BlockedBy>, waiting: &str| {
+        let told = |blocked_by: Option<wire::BlockedBy>, waiting: &str| {
             waiting_in_words(&Group { blocked_by, waiting: waiting.into(), ..Group::default() }, now)
         };
-        let reason = |reason| Some(BlockedBy { reason: Some(reason) });
+        let reason = |reason| Some(wire::BlockedBy { reason: Some(reason) });
         let unknown = [
-            Some(BlockedBy { reason: None }),
+            Some(wire::BlockedBy { reason: None }),
             reason(Reason::Halted(Halted { cause: 77, count: 1, members: 2, limit: 10 })),
             reason(Reason::Halted(Halted { cause: 1, count: 1, members: 2, limit: 300 })),
             reason(Reason::Window(Window { opens: None })),

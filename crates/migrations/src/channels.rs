@@ -3,17 +3,17 @@ use refit_backend::Key;
 use refit_types::{Channel, ChannelName, Resource, Version};
 use serde::{Deserialize, Serialize};
 
-use crate::Form;
+use crate::StorageFormat;
 
 /// The first form of channels: what is served at `/v1/<name>/version` and `/v1/<name>/critical`, and
 /// nothing else. A description has no place in it.
-pub fn channels_v1() -> Form<Channel> {
-    Form { prefix: prefix("/channels/default"), encode: encode_v1, decode: decode_v1 }
+pub fn channels_v1() -> StorageFormat<Channel> {
+    StorageFormat { prefix: prefix("/channels/default"), encode: encode_v1, decode: decode_v1 }
 }
 
 /// The present form of channels: the whole document.
-pub fn channels_v2() -> Form<Channel> {
-    Form { prefix: prefix("/channels/v2/default"), encode: encode_v2, decode: decode_v2 }
+pub fn channels_v2() -> StorageFormat<Channel> {
+    StorageFormat { prefix: prefix("/channels/v2/default"), encode: encode_v2, decode: decode_v2 }
 }
 
 fn prefix(path: &str) -> Key {

@@ -6,7 +6,6 @@
 
 mod channels;
 mod error;
-mod form;
 mod guard;
 mod history;
 mod lock;
@@ -17,10 +16,10 @@ mod reshape;
 mod rollouts;
 mod runner;
 mod service;
+mod storage_format;
 
 pub use channels::{channels_v1, channels_v2};
 pub use error::{MigrationError, RunError};
-pub use form::Form;
 pub use guard::Guarded;
 pub use history::{Record, list_history};
 pub use migrating::MigratingService;
@@ -29,3 +28,4 @@ pub use reshape::{copy_forward, retire};
 pub use rollouts::{autoupdate_version_v1, cluster_maintenance_config_v1};
 pub use runner::{LOCK_TTL, Outcome, Runner, Summary};
 pub use service::{Alongside, Found, Listed, ResourceStore, Service, ServiceError};
+pub use storage_format::StorageFormat;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use refit_backend::{
-    Error as StoreError, Expect, Item, Key, Page, Patience, Read, Revision, SharedBackend, Transaction,
+    Backoff, Error as StoreError, Expect, Item, Key, Page, Read, Revision, SharedBackend, Transaction,
 };
 
-use crate::Form;
+use crate::StorageFormat;
 use crate::service::{Alongside, Found, Listed, ResourceStore, ServiceError, with};
 
 /// How long a write is tried because somebody else wrote the same name in between, and how soon.
@@ -23,8 +23,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct MigratingService<T> {
     backend: SharedBackend,
-    previous: Form<T>,
-    current: Form<T>,
+    previous: StorageFormat<T>,
+    current: StorageFormat<T>,
     retired: Key,
 }
 
@@ -94,12 +94,16 @@ impl Stored {
 
 impl<T: Debug + Send + Sync> MigratingService<T> {
     /// The values that `previous` and `current` hold together.
-    pub fn new(backend: SharedBackend, previous: Form<T>, current: Form<T>) -> Result<Self, StoreError> {
+    pub fn new(
+        backend: SharedBackend,
+        previous: StorageFormat<T>,
+        current: StorageFormat<T>,
+    ) -> Result<Self, StoreError> {
         let retired = retired_key(&previous.prefix)?;
         Ok(Self { backend, previous, current, retired })
     }
 
-    fn form(&self, side: Side) -> &Form<T> {
+    fn form(&self, side: Side) -> &StorageFormat<T> {
         match side {
             Side::Previous => &self.previous,
             Side::Current => &self.current,
@@ -126,7 +130,7 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
             Some(bytes) => tx.put(key, bytes),
             None => tx.delete(key),
         };
-        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let stored = self.stored(name).await?;
             must.check(name, stored.winner().map(|(item, _)| item.revision))?;
@@ -161,7 +165,7 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
         let mut items = Vec::new();
         let mut cursor = after.map(str::to_owned);
         loop {
-            let range = |form: &Form<T>| form.range_after(cursor.as_deref());
+            let range = |form: &StorageFormat<T>| form.range_after(cursor.as_deref());
             let mut snapshot = self
                 .backend
                 .read(&[
@@ -238,7 +242,7 @@ struct Names {
 }
 
 impl Names {
-    fn of<T>(form: &Form<T>, page: Page) -> Self {
+    fn of<T>(form: &StorageFormat<T>, page: Page) -> Self {
         let named = |item: Item| (form.name(&item.key).to_owned(), item);
         let items: BTreeMap<String, Item> = page.items.into_iter().map(named).collect();
         let ends_at = items.keys().next_back().filter(|_| page.more).cloned();

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use refit_backend::{
-    Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Patience, Read, Transaction,
+    Backoff, Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Read, Transaction,
 };
 
 use crate::migrating::{Side, retired_key, winner};
-use crate::{Form, Guarded, MigrationError};
+use crate::{Guarded, MigrationError, StorageFormat};
 
 /// Items in one transaction: each takes its old and its new key, and the guard takes one.
 const BATCH: usize = (MAX_TRANSACTION_KEYS - 1) / 2;
@@ -17,8 +17,8 @@ const TRY_FOR: Duration = Duration::from_secs(30);
 /// meanwhile, to either key, is never overwritten. Run twice, it copies nothing the second time.
 pub async fn copy_forward<T>(
     store: &Guarded,
-    from: &Form<T>,
-    to: &Form<T>,
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
 ) -> Result<String, MigrationError> {
     let mut copied = 0;
     let mut rest = from.range();
@@ -37,7 +37,11 @@ pub async fn copy_forward<T>(
 /// Ends the time of two forms, one major version after [`copy_forward`]: brings the new form up to date
 /// with what older servers wrote, marks the old one as retired so that its absence no longer means a
 /// deletion, and deletes it.
-pub async fn retire<T>(store: &Guarded, from: &Form<T>, to: &Form<T>) -> Result<String, MigrationError> {
+pub async fn retire<T>(
+    store: &Guarded,
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
+) -> Result<String, MigrationError> {
     let marker = retired_key(&from.prefix)?;
     let marked = store.read(&[Read::Key(marker.clone())]).await?.item(0).is_some();
     if !marked {
@@ -86,13 +90,13 @@ struct Pair {
 /// Brings the new keys of these names up to date; how many were written.
 async fn settle<T>(
     store: &Guarded,
-    from: &Form<T>,
-    to: &Form<T>,
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
     names: &[&str],
     mode: Mode,
 ) -> Result<usize, MigrationError> {
     let mut written = 0;
-    let mut patience = Patience::of(TRY_FOR);
+    let mut patience = Backoff::of(TRY_FOR);
     loop {
         let outcome = async {
             for transaction in due(from, to, read_pairs(store, from, to, names).await?, mode)? {
@@ -117,8 +121,8 @@ async fn settle<T>(
 
 async fn read_pairs<T>(
     store: &Guarded,
-    from: &Form<T>,
-    to: &Form<T>,
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
     names: &[&str],
 ) -> Result<Vec<Pair>, MigrationError> {
     let mut reads = Vec::with_capacity(names.len() * 2);
@@ -138,8 +142,8 @@ async fn read_pairs<T>(
 
 /// The transactions that are due, each within the limits of a store.
 fn due<T>(
-    from: &Form<T>,
-    to: &Form<T>,
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
     pairs: Vec<Pair>,
     mode: Mode,
 ) -> Result<Vec<Transaction>, MigrationError> {
@@ -176,7 +180,12 @@ enum Step {
     Delete,
 }
 
-fn step<T>(from: &Form<T>, to: &Form<T>, pair: &Pair, mode: Mode) -> Result<Option<Step>, MigrationError> {
+fn step<T>(
+    from: &StorageFormat<T>,
+    to: &StorageFormat<T>,
+    pair: &Pair,
+    mode: Mode,
+) -> Result<Option<Step>, MigrationError> {
     let convert = |old: &Item| {
         let value = (from.decode)(from.name(&old.key), &old.value)
             .map_err(|reason| MigrationError::Item { key: old.key.to_string(), reason })?;

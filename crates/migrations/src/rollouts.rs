@@ -2,20 +2,20 @@ use bytes::Bytes;
 use refit_backend::Key;
 use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, Resource};
 
-use crate::Form;
+use crate::StorageFormat;
 
 /// The first form of `cluster_maintenance_config`: the whole document.
-pub fn cluster_maintenance_config_v1() -> Form<ClusterMaintenanceConfig> {
+pub fn cluster_maintenance_config_v1() -> StorageFormat<ClusterMaintenanceConfig> {
     documents("/cluster_maintenance_config/v1/default")
 }
 
 /// The first form of `autoupdate_version`: the whole document.
-pub fn autoupdate_version_v1() -> Form<AutoupdateVersion> {
+pub fn autoupdate_version_v1() -> StorageFormat<AutoupdateVersion> {
     documents("/autoupdate_version/v1/default")
 }
 
-fn documents<T: Clone + Into<Resource> + TryFrom<Resource>>(prefix: &str) -> Form<T> {
-    Form { prefix: Key::new(prefix).expect("a constant that is a key"), encode, decode }
+fn documents<T: Clone + Into<Resource> + TryFrom<Resource>>(prefix: &str) -> StorageFormat<T> {
+    StorageFormat { prefix: Key::new(prefix).expect("a constant that is a key"), encode, decode }
 }
 
 fn encode<T: Clone + Into<Resource>>(value: &T) -> Bytes {

@@ -3,7 +3,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use refit_backend::{Error as StoreError, Item, Key, Revision, SharedBackend, Transaction};
 
-use crate::Form;
+use crate::StorageFormat;
 
 /// A value and when it was last written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,17 +107,17 @@ pub trait ResourceStore<T>: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Service<T> {
     backend: SharedBackend,
-    form: Form<T>,
+    form: StorageFormat<T>,
 }
 
 impl<T> Service<T> {
     /// The values of that form in that store.
-    pub fn new(backend: SharedBackend, form: Form<T>) -> Self {
+    pub fn new(backend: SharedBackend, form: StorageFormat<T>) -> Self {
         Self { backend, form }
     }
 }
 
-impl<T> Form<T> {
+impl<T> StorageFormat<T> {
     pub(crate) fn found(&self, item: &Item) -> Result<Found<T>, ServiceError> {
         let value = (self.decode)(self.name(&item.key), &item.value)
             .map_err(|reason| ServiceError::Garbled { key: item.key.to_string(), reason })?;

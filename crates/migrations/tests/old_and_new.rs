@@ -9,8 +9,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use refit_backend::{Key, KeyRange, MemoryBackend, SharedBackend};
 use refit_migrations::{
-    Form, MigratingService, Migration, Registry, ResourceStore, Runner, Service, ServiceError, channels_v1,
-    channels_v2, copy_forward, retire,
+    MigratingService, Migration, Registry, ResourceStore, Runner, Service, ServiceError, StorageFormat,
+    channels_v1, channels_v2, copy_forward, retire,
 };
 use refit_types::Channel;
 
@@ -284,8 +284,8 @@ async fn what_is_written_alongside_shares_the_fate_of_the_change() {
     }
 }
 
-fn raw(prefix: &str) -> Form<Vec<u8>> {
-    Form {
+fn raw(prefix: &str) -> StorageFormat<Vec<u8>> {
+    StorageFormat {
         prefix: Key::new(prefix).unwrap(),
         encode: |value| value.clone().into(),
         decode: |_, value| Ok(value.to_vec()),

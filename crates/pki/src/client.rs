@@ -10,14 +10,14 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use crate::leaf::{self, Purpose, Refusal};
+use crate::verify::{self, Purpose, Refusal};
 use crate::{CaPin, Certificate, ClusterName, Identity, Result, SERVER_NAME};
 
 /// TLS for a client that has an identity: it shows it, and speaks only to servers of its own cluster.
 ///
 /// Servers are known by [`SERVER_NAME`] whatever address was dialled. ALPN is left to the caller.
 pub fn client_config(identity: &Identity) -> Result<ClientConfig> {
-    let anchors = identity.authorities().iter().map(leaf::anchor).collect::<Result<Vec<_>>>()?;
+    let anchors = identity.authorities().iter().map(verify::anchor).collect::<Result<Vec<_>>>()?;
     let expected = Expected::Cluster(identity.cluster().clone(), anchors);
     let chain = vec![identity.certificate().der().clone()];
     Ok(builder(expected)?.with_client_auth_cert(chain, identity.key().der())?)
@@ -41,7 +41,7 @@ pub fn public_client_config(pin: Option<CaPin>, authorities: &[Certificate]) -> 
         true => None,
         false => WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok(),
     };
-    let anchors = authorities.iter().map(leaf::anchor).collect::<Result<Vec<_>>>()?;
+    let anchors = authorities.iter().map(verify::anchor).collect::<Result<Vec<_>>>()?;
     Ok(builder(Expected::Either { anchors, pin, system })?.with_no_client_auth())
 }
 
@@ -138,7 +138,7 @@ impl ServerVerifier {
                 (anchors, "this host's trust".into())
             }
         };
-        leaf::check(leaf, &anchors, Purpose::Server, now).map_err(|refusal| match refusal {
+        verify::check(leaf, &anchors, Purpose::Server, now).map_err(|refusal| match refusal {
             Refusal::Malformed(reason) => ServerRefused::Malformed(reason),
             Refusal::OtherIssuer | Refusal::NotSigned => ServerRefused::OtherAuthority {
                 cluster: whose,
@@ -166,7 +166,7 @@ fn pinned(
     let certificates = others.iter().filter_map(|der| Certificate::from_der(der).ok());
     let authorities: Vec<Certificate> = certificates.filter(Certificate::is_authority).collect();
     let found = authorities.iter().find(|authority| pin.matches(authority) && authority.is_self_signed());
-    found.and_then(|authority| leaf::anchor(authority).ok()).ok_or_else(|| ServerRefused::Pin {
+    found.and_then(|authority| verify::anchor(authority).ok()).ok_or_else(|| ServerRefused::Pin {
         expected: pin,
         presented: authorities.iter().map(CaPin::of).collect(),
     })

@@ -25,7 +25,6 @@ mod identity_backend;
 mod issue;
 mod json;
 mod key;
-mod leaf;
 mod memory_identities;
 mod names;
 mod pin;
@@ -37,10 +36,11 @@ mod rotation;
 mod server;
 mod sqlite_identities;
 mod ssh;
-mod stored;
 mod time;
 mod tokens;
 mod trust;
+mod verify;
+mod versioned_authority;
 
 pub use agent_rotation::{Authorities, Step, StoredIdentities, next_step};
 pub use agent_state::{AgentState, Slot};
@@ -64,10 +64,10 @@ pub use role::{Role, Roles, SystemRole};
 pub use rotation::{Phase, Rotation, RotationError, RotationMode};
 pub use server::{AnyClientCertificate, ServerCertificate, server_config};
 pub use sqlite_identities::{OpenedIdentities, SetAside, SqliteIdentities};
-pub use stored::Stored;
 pub use time::{AUTHORITY_YEARS, CLOCK_SKEW, renew_after};
 pub use tokens::{NewToken, StaticToken, Token, TokenError, TokenStore};
 pub use trust::{AuthError, Trust};
+pub use versioned_authority::VersionedAuthority;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 
-use crate::leaf::{self, Purpose, Refusal};
 use crate::time::unix;
+use crate::verify::{self, Purpose, Refusal};
 use crate::{Certificate, ClusterName, Error, Principal, Result};
 
 /// The authorities that a server trusts now, and so the answer to who is calling.
@@ -75,7 +75,7 @@ impl Trust {
     /// Trusts the given authorities, at least one, to speak for `cluster`.
     pub fn new(cluster: ClusterName, authorities: impl IntoIterator<Item = Certificate>) -> Result<Self> {
         let anchors: Vec<_> =
-            authorities.into_iter().map(|authority| leaf::anchor(&authority)).collect::<Result<_>>()?;
+            authorities.into_iter().map(|authority| verify::anchor(&authority)).collect::<Result<_>>()?;
         if anchors.is_empty() {
             return Err(Error::Certificate(format!("cluster {cluster} has no authority to trust")));
         }
@@ -98,7 +98,7 @@ impl Trust {
         now: Timestamp,
     ) -> std::result::Result<Principal, AuthError> {
         let leaf = chain.first().ok_or_else(|| AuthError::Missing { cluster: self.cluster.clone() })?;
-        leaf::check(leaf, &self.anchors, Purpose::Client, unix(now))
+        verify::check(leaf, &self.anchors, Purpose::Client, unix(now))
             .map_err(|refusal| self.explain(refusal, leaf, now))?;
         let certificate = Certificate::from_der(leaf).map_err(malformed)?;
         let principal = certificate.principal().map_err(malformed)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use records::{Outcome, reported};
 use refit_pki::{CaPin, pinned_client_config};
 use refit_testbed::{Server, directory};
-use refit_types::{Instance, Labels};
+use refit_types::{HostRecord, Labels};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
@@ -34,7 +34,7 @@ const PAGES: [(&str, &str); 6] = [
     ("audit", "/web/audit"),
 ];
 
-fn instance(n: u128) -> Outcome<Instance> {
+fn instance(n: u128) -> Outcome<HostRecord> {
     let mut labels = Labels::default();
     labels.insert("environment", if n.is_multiple_of(4) { "staging" } else { "prod" })?;
     labels.insert("zone", &format!("z{}", n % 499))?;

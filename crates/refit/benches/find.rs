@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use records::Outcome;
 use refit_testbed::{Process, Signal};
-use refit_types::{AgentRole, HostId, Instance};
+use refit_types::{AgentRole, HostId, HostRecord};
 use uuid::Uuid;
 
 const HOSTS: usize = 100_000;
@@ -165,9 +165,9 @@ fn free_port() -> Outcome<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-fn fleet() -> Vec<Instance> {
+fn fleet() -> Vec<HostRecord> {
     let now = Timestamp::now();
-    let joined = || Instance::joined(HostId::new(Uuid::new_v4()), "web", vec![AgentRole::Node], now);
+    let joined = || HostRecord::joined(HostId::new(Uuid::new_v4()), "web", vec![AgentRole::Node], now);
     (0..HOSTS).map(|_| joined()).collect()
 }
 

@@ -100,12 +100,12 @@ fn measure(kind: &str, hosts: u32) -> Outcome<ExitCode> {
     for number in 0..EVENTS {
         let now = start() + SignedDuration::from_secs(1 + i64::from(number));
         // One that finishes is counted, and the next is started.
-        let (facts, marks) = match kind == UNCHANGED.name {
+        let (facts, transitions) = match kind == UNCHANGED.name {
             true => (fleet.any(number), 0),
             false => (fleet.finished()?, 2),
         };
         let decisions = black_box(one_event(&mut fleet.engine, black_box(&facts), now));
-        if decisions.iter().map(|decision| decision.marks.len()).sum::<usize>() != marks {
+        if decisions.iter().map(|decision| decision.transitions.len()).sum::<usize>() != transitions {
             return Err(format!("a heartbeat that {kind} led to {decisions:?}").into());
         }
         let stored: Vec<_> = decisions.iter().map(|decision| fleet.stored(decision, now)).collect();

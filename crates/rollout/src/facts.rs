@@ -1,7 +1,7 @@
 //! What the engine needs to know of one host, worked out from its record.
 
 use jiff::Timestamp;
-use refit_types::{HostId, Instance, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
+use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
 
 use crate::Plan;
 
@@ -53,7 +53,7 @@ pub enum Ended {
 
 impl HostFacts {
     /// What a host's record says, for that plan.
-    pub fn of(plan: &Plan, instance: &Instance, lost_since: Option<Timestamp>) -> Self {
+    pub fn of(plan: &Plan, instance: &HostRecord, lost_since: Option<Timestamp>) -> Self {
         let upgrade = instance.upgrade.as_deref();
         let attempt = upgrade.map_or(0, |upgrade| upgrade.attempt);
         let marked = upgrade
@@ -86,13 +86,13 @@ impl HostFacts {
     }
 
     /// Why the host's updater will not do what the plan wants, in words.
-    pub fn held_because(plan: &Plan, instance: &Instance) -> Option<String> {
+    pub fn held_because(plan: &Plan, instance: &HostRecord) -> Option<String> {
         hold(plan, instance.report.as_ref()?)
     }
 
     /// Why the host's attempt failed, in words. What its updater says of it counts, even if it says so only after the
     /// host was given up: a host is silent while it goes back.
-    pub fn failed_because(plan: &Plan, instance: &Instance) -> Option<String> {
+    pub fn failed_because(plan: &Plan, instance: &HostRecord) -> Option<String> {
         let upgrade = instance.upgrade.as_deref()?;
         let undone = instance.report.as_ref().and_then(|report| undone(plan, report, upgrade.attempt));
         match (undone, &upgrade.outcome) {

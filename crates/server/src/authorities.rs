@@ -4,7 +4,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::{Change, Error as StoreError, Key, KeyRange, SharedBackend};
 use refit_pki::{
-    AUTHORITY_KEY, Authority, Certificate, Phase, Result, RotationError, RotationMode, Stored, Trust,
+    AUTHORITY_KEY, Authority, Certificate, Phase, Result, RotationError, RotationMode, Trust,
+    VersionedAuthority,
 };
 use refit_proto::agent::v1 as wire;
 use refit_types::RotationMark;
@@ -24,12 +25,12 @@ pub(crate) struct Authorities {
 /// The authorities of one moment.
 #[derive(Debug)]
 pub(crate) struct Current {
-    pub(crate) stored: Stored,
+    pub(crate) stored: VersionedAuthority,
     pub(crate) trust: Arc<Trust>,
 }
 
 impl Current {
-    fn new(stored: Stored) -> Result<Arc<Self>> {
+    fn new(stored: VersionedAuthority) -> Result<Arc<Self>> {
         let trust = Arc::new(stored.authority().trust()?);
         Ok(Arc::new(Self { stored, trust }))
     }
@@ -59,7 +60,7 @@ impl Current {
 }
 
 impl Authorities {
-    pub(crate) fn new(backend: SharedBackend, stored: Stored) -> Result<Arc<Self>> {
+    pub(crate) fn new(backend: SharedBackend, stored: VersionedAuthority) -> Result<Arc<Self>> {
         let current = RwLock::new(Current::new(stored)?);
         Ok(Arc::new(Self { backend, current, changed: watch::Sender::new(()) }))
     }
@@ -74,7 +75,7 @@ impl Authorities {
     }
 
     /// Takes over what was just stored here, or read, if it is newer.
-    pub(crate) fn adopt(&self, stored: Stored) -> Result<()> {
+    pub(crate) fn adopt(&self, stored: VersionedAuthority) -> Result<()> {
         let next = Current::new(stored)?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if next.stored.revision() <= current.stored.revision() {

@@ -4,13 +4,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::{Error, Result, SharedBackend};
 use refit_pki::{CaPin, Phase, RotationError};
-use refit_types::{Instance, RotationMark};
+use refit_types::{HostRecord, RotationMark};
 use tokio::sync::watch;
 
 use crate::authorities::{Authorities, Current};
 use crate::events::{Event, Events, SERVER};
 use crate::fleet::{Fleet, FleetView};
-use crate::issued::{self, IssuedIdentity};
+use crate::issued_identities::{self, IssuedIdentity};
 
 /// How long to wait for a server that has just started to know its hosts: a million take some seconds.
 const LOADED_WITHIN: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(crate) async fn laggards(
     let mut lagging = fleet.survey(move |view| lagging_hosts(view, &mark)).await?;
     if matches!(phase, Phase::UpdateClients | Phase::UpdateServers) {
         let signer = CaPin::of(current.authority().certificate()).to_string();
-        let issued = issued::unexpired(backend, now).await?;
+        let issued = issued_identities::unexpired(backend, now).await?;
         lagging.extend(issued.into_iter().filter(|issued| issued.ca_pin != signer).map(lagging_user));
     }
     Ok(lagging)
@@ -56,7 +56,7 @@ pub(crate) async fn laggards(
 
 /// The hosts that have not carried out the phase. One whose record cannot be read may be any of them.
 fn lagging_hosts(view: &FleetView, mark: &RotationMark) -> Vec<Laggard> {
-    let lags = |instance: &Instance| instance.report.as_ref().is_none_or(|report| report.rotation != *mark);
+    let lags = |instance: &HostRecord| instance.report.as_ref().is_none_or(|report| report.rotation != *mark);
     let readable = view.hosts.iter().filter(|(host, _)| !view.unreadable.contains_key(host));
     let lagging = readable.filter(|(_, known)| lags(&known.value));
     let lagging = lagging.map(|(_, known)| lagging_host(&known.value, &mark.phase));
@@ -69,7 +69,7 @@ fn lagging_hosts(view: &FleetView, mark: &RotationMark) -> Vec<Laggard> {
     lagging.chain(unreadable).collect()
 }
 
-fn lagging_host(instance: &Instance, phase: &str) -> Laggard {
+fn lagging_host(instance: &HostRecord, phase: &str) -> Laggard {
     let reason = match &instance.report {
         None => "it has joined and never reported".into(),
         Some(report) if instance.server.is_some() => {

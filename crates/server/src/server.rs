@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{EtcdBackend, Key, Patience, SharedBackend, SqliteBackend};
+use refit_backend::{Backoff, EtcdBackend, Key, SharedBackend, SqliteBackend};
 use refit_migrations::{ResourceStore, RunError, Runner};
 use refit_pki::{
-    AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, Stored, TokenStore, write_private_file,
+    AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, TokenStore, VersionedAuthority,
+    write_private_file,
 };
 use refit_proto::agent::v1::agent_service_server::AgentServiceServer;
 use refit_proto::agent::v1::join_service_server::JoinServiceServer;
@@ -39,10 +40,10 @@ use crate::identity::{OwnIdentities, server_names};
 use crate::limiter::{Allowance, Limiter};
 use crate::listener::Listener;
 use crate::metrics::Metrics;
-use crate::presence::{ServerRecord, stay_listed};
 use crate::rollout::Rollouts;
+use crate::server_registry::{ServerRecord, stay_listed};
 use crate::web::{Sessions, Web};
-use crate::{Config, Release, StartError, diag, fleet, public, rotation, rpc, web};
+use crate::{Config, Release, StartError, diag, fleet, public_http, rotation, rpc, web};
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -167,7 +168,7 @@ impl Server {
         let dispatch = Arc::new(Dispatch {
             find: Find::new(fleet.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
-            public: public::router(channels, artifacts),
+            public: public_http::router(channels, artifacts),
             web: web.clone(),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
@@ -265,7 +266,7 @@ async fn open(store: &Store) -> Result<SharedBackend, StartError> {
 
 /// Opens the file, also if the server that had it before is just about to let go of it.
 async fn open_file(path: &Path) -> refit_backend::Result<SqliteBackend> {
-    let mut patience = Patience::of(UNLOCKED_WITHIN);
+    let mut patience = Backoff::of(UNLOCKED_WITHIN);
     loop {
         match SqliteBackend::open(path) {
             Err(refit_backend::Error::Locked(_)) if patience.pause().await => {}
@@ -279,7 +280,7 @@ async fn authority(
     config: &Config,
     hostname: &str,
     now: fn() -> Timestamp,
-) -> Result<Stored, StartError> {
+) -> Result<VersionedAuthority, StartError> {
     let fallback = || "refit".parse().map_err(refit_pki::Error::from);
     let name = match &config.cluster_name {
         Some(name) => name.clone(),

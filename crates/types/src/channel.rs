@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde_json::{Value, json};
 
 use crate::Version;
-use crate::fault::{Faults, Fields};
+use crate::validation::{Fields, ValidationErrors};
 
 /// A name that agents follow instead of a version: whoever moves the channel moves them all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Channel {
         name: Option<ChannelName>,
         description: String,
         spec: Value,
-        faults: &mut Faults,
+        faults: &mut ValidationErrors,
     ) -> Option<Self> {
         let mut fields = Fields::of("spec", spec, faults);
         let version = fields.required_text("version", Version::from_str);

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::word::words;
+use crate::text_enum::text_enum;
 
 /// Names a host for as long as it lives, through restarts, upgrades and new certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub enum AgentRole {
     Discovery,
 }
 
-words!(AgentRole, "an agent's role", {
+text_enum!(AgentRole, "an agent's role", {
     Node => "node",
     Kube => "kube",
     App => "app",
@@ -100,7 +100,7 @@ pub enum Edition {
     EnterpriseFips,
 }
 
-words!(Edition, "an edition", {
+text_enum!(Edition, "an edition", {
     Oss => "oss",
     Enterprise => "enterprise",
     EnterpriseFips => "enterprise-fips",
@@ -120,7 +120,7 @@ pub enum UpgraderKind {
     Kube,
 }
 
-words!(UpgraderKind, "a kind of upgrader", {
+text_enum!(UpgraderKind, "a kind of upgrader", {
     None => "none",
     Binary => "binary",
     Unit => "unit",

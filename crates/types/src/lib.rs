@@ -3,28 +3,28 @@
 
 mod channel;
 mod data_dir;
-mod fault;
 mod feature_level;
 mod host;
-mod instance;
+mod host_record;
+mod humanize;
 mod labels;
 mod resource;
 mod revision;
 mod rollout;
+mod rollout_records;
 mod stored_word;
+mod text_enum;
 mod unknown_fields;
 mod updater_status;
-mod upgrade;
+mod validation;
 mod version;
-mod word;
-mod words;
 
 pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
-pub use fault::{Fault, Faults};
 pub use feature_level::FeatureLevel;
 pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
-pub use instance::{Instance, PastUpdate, Report, RotationMark, Session};
+pub use host_record::{HostRecord, PastUpdate, Report, RotationMark, Session};
+pub use humanize::{counted, in_words};
 pub use labels::{BadLabel, Labels};
 pub use resource::{Document, Kind, Metadata, Resource};
 pub use revision::Revision;
@@ -33,10 +33,10 @@ pub use rollout::{
     Immediate, MAX_GROUPS, NotAPercentage, NotATimeZone, NotAnExpression, Percent, PolicySchedule, Schedule,
     Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
 };
+pub use rollout_records::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
 pub use stored_word::StoredWord;
+pub use text_enum::UnknownWord;
 pub use unknown_fields::{Collector, UnknownFields};
 pub use updater_status::{UpdateFailure, UpdaterStatus};
-pub use upgrade::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
+pub use validation::{ValidationError, ValidationErrors};
 pub use version::Version;
-pub use word::UnknownWord;
-pub use words::{counted, in_words};

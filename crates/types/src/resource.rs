@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fault::{Faults, Fields};
+use crate::validation::{Fields, ValidationErrors};
 use crate::{AutoupdateVersion, Channel, ChannelName, ClusterMaintenanceConfig};
 
 /// What kinds of things operators keep in the cluster.
@@ -182,8 +182,8 @@ impl Resource {
     }
 
     /// Reads a document, and the revision that it was edited from; every fault is reported at once.
-    pub fn from_document(document: Value) -> Result<(Self, Option<String>), Faults> {
-        let mut faults = Faults::default();
+    pub fn from_document(document: Value) -> Result<(Self, Option<String>), ValidationErrors> {
+        let mut faults = ValidationErrors::default();
         let mut fields = Fields::of("", document, &mut faults);
         let kind = fields.required_text("kind", Kind::from_str);
         let _checked = fields.text("version", |text| match kind {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use refit_types::{
-    AgentRole, Edition, GroupRecord, GroupState, HaltCause, Instance, Outcome, RolloutRecord, StoredWord,
+    AgentRole, Edition, GroupRecord, GroupState, HaltCause, HostRecord, Outcome, RolloutRecord, StoredWord,
     UnknownFields,
 };
 use serde::Serialize;
@@ -92,7 +92,7 @@ fn rewritten<T: Serialize + DeserializeOwned>(document: &Value) -> Value {
 
 #[test]
 fn a_record_is_written_back_as_it_was_read_with_unknown_fields_at_every_depth() {
-    assert_kept::<Instance>(host(), 10);
+    assert_kept::<HostRecord>(host(), 10);
     assert_kept::<GroupRecord>(group(), 4);
     assert_kept::<RolloutRecord>(plan(), 1);
 }
@@ -108,7 +108,7 @@ fn what_was_inside_of_something_that_is_gone_goes_with_it() {
     let (mut host, mut group) = (host(), group());
     add_newer_fields(&mut host, "");
     add_newer_fields(&mut group, "");
-    let mut host: Instance = serde_json::from_value(host).unwrap();
+    let mut host: HostRecord = serde_json::from_value(host).unwrap();
     host.report.as_mut().unwrap().updater = None;
     host.upgrade.as_mut().unwrap().clear_outcome();
     let written = serde_json::to_value(&host).unwrap();
@@ -140,8 +140,8 @@ fn words_that_only_describe_are_kept_as_they_are() {
     for field in ["installed", "desired", "previous"] {
         document["report"]["updater"][format!("agent_edition_{field}")] = json!("community");
     }
-    assert_eq!(rewritten::<Instance>(&document), document);
-    let host: Instance = serde_json::from_value(document).unwrap();
+    assert_eq!(rewritten::<HostRecord>(&document), document);
+    let host: HostRecord = serde_json::from_value(document).unwrap();
     assert_eq!(host.roles[0], StoredWord::Known(AgentRole::Node));
     assert_eq!(host.roles[1].as_str(), "quantum");
     assert_eq!(host.report.unwrap().edition.to_string(), "community");
@@ -149,7 +149,7 @@ fn words_that_only_describe_are_kept_as_they_are() {
 
 #[test]
 fn a_record_is_unreadable_if_what_a_rollout_depends_on_is_not_known() {
-    let readable = |document: Value| serde_json::from_value::<Instance>(document).is_ok();
+    let readable = |document: Value| serde_json::from_value::<HostRecord>(document).is_ok();
     for (field, value) in [
         ("agent_upgrade_group_schedule", json!("lunar")),
         ("agent_upgrade_outcome", json!({ "outcome": "skipped", "at": "2026-07-02T04:05:00Z" })),
@@ -188,6 +188,6 @@ fn a_record_is_unreadable_if_what_a_rollout_depends_on_is_not_known() {
 fn knowing_everything_costs_little() {
     assert_eq!(size_of::<UnknownFields>(), size_of::<usize>());
     assert_eq!(size_of::<Option<StoredWord<Edition>>>(), 2 * size_of::<usize>());
-    let host: Instance = serde_json::from_value(host()).unwrap();
+    let host: HostRecord = serde_json::from_value(host()).unwrap();
     assert!(host.unknown.is_empty() && host.upgrade.unwrap().unknown.is_empty());
 }

@@ -6,7 +6,7 @@ pub mod archive;
 mod backup;
 
 mod config;
-mod control;
+mod control_plane;
 mod disk;
 mod failure;
 mod health;
@@ -18,8 +18,8 @@ mod lock;
 mod packages;
 mod probe;
 mod profile;
-mod report;
 mod service;
+mod status_file;
 mod supervisor;
 mod switch;
 mod takeover;
@@ -32,7 +32,7 @@ pub use backup::{
     BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, prepare, restore, usable,
 };
 pub use config::{Config, ConfigError};
-pub use control::{HttpsControlPlane, OnProgress};
+pub use control_plane::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
 pub use failure::{FailedStep, StepFailed};
 pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service, ServiceState};
@@ -42,11 +42,12 @@ pub use lock::{Lock, LockError};
 pub use packages::{NoPackages, SystemPackages};
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
-pub use report::last_status;
 pub use service::{NoService, Supervised, Systemd};
+pub use status_file::last_status;
 pub use supervisor::{Supervision, SupervisorError, TIED, Tied, supervise};
 pub use switch::{
-    Database, Parts, Recovery, Switched, Way, active_version, database_for, is_complete, next_try,
+    Database, Environment, Recovery, SwitchPlan, Switched, active_version, database_for, is_complete,
+    next_try,
 };
 pub use uninstall::is_installed;
 pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};

@@ -19,7 +19,7 @@ use crate::{BackupSpec, Circumstances, NoService, Unusable, links, units};
 
 /// What a switch works with.
 #[derive(Debug, Clone, Copy)]
-pub struct Parts<'a> {
+pub struct Environment<'a> {
     /// The file system.
     pub disk: &'a dyn Disk,
     /// Where everything is.
@@ -47,7 +47,7 @@ pub enum Database {
 
 /// Where a switch leads.
 #[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
+pub struct SwitchPlan<'a> {
     /// What is active; nothing on a fresh host.
     pub from: Option<&'a Version>,
     /// What is to be.
@@ -113,15 +113,15 @@ pub fn database_for(
     }
 }
 
-impl Parts<'_> {
+impl Environment<'_> {
     /// Switches to a version that is complete. What is left is backed up first, and the way back is durable
     /// before anything changes; `still` is asked last before that.
     pub fn switch(
         &self,
-        way: Way<'_>,
+        way: SwitchPlan<'_>,
         still: &dyn Fn() -> Result<bool, StepFailed>,
     ) -> Result<Switched, StepFailed> {
-        let Way { from, to, database, .. } = way;
+        let SwitchPlan { from, to, database, .. } = way;
         self.validate(to)?;
         let backed_up = self.back_up(way)?;
         if database == Database::Restore {
@@ -177,7 +177,7 @@ impl Parts<'_> {
     }
 
     /// Whether there was anything to back up.
-    fn back_up(&self, Way { from, proxy, .. }: Way<'_>) -> Result<bool, StepFailed> {
+    fn back_up(&self, SwitchPlan { from, proxy, .. }: SwitchPlan<'_>) -> Result<bool, StepFailed> {
         if self.disk.kind(&self.layout.database()).map_err(FailedStep::Backup.failed())?.is_none() {
             return Ok(false);
         }
@@ -390,7 +390,7 @@ impl Parts<'_> {
         };
         match is_online {
             true => self.undo(&journal)?,
-            false => Parts { service: &NoService, ..*self }.undo(&journal)?,
+            false => Environment { service: &NoService, ..*self }.undo(&journal)?,
         }
         Ok(Some(journal))
     }

@@ -9,7 +9,7 @@ use crate::disk::write_durably;
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::ServiceState;
 use crate::links;
-use crate::switch::{Parts, active_version};
+use crate::switch::{Environment, active_version};
 use crate::units;
 use crate::updater::Packages;
 
@@ -22,7 +22,7 @@ struct Before {
     masked: bool,
 }
 
-impl Parts<'_> {
+impl Environment<'_> {
     /// Purges the package, if there is one, and has the service be as it was before.
     pub(crate) fn take_over(&self, packages: &dyn Packages) -> Result<(), StepFailed> {
         let Some(package) = self.profile.package.as_ref().filter(|_| !self.layout.is_suffixed()) else {

@@ -7,7 +7,7 @@ use crate::disk::{Disk, parent, remove_if_empty};
 use crate::failure::FailedStep;
 use crate::layout::Layout;
 use crate::profile::Profile;
-use crate::switch::Parts;
+use crate::switch::Environment;
 use crate::updater::{UpdateError, Updater};
 use crate::{links, units};
 
@@ -35,7 +35,7 @@ impl Updater<'_> {
     /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
     /// agent's configuration, database and identity stay. Says whether there was anything: if not, nothing is touched.
     pub fn uninstall(&self) -> Result<bool, UpdateError> {
-        let Parts { disk, layout, profile, service, .. } = self.parts;
+        let Environment { disk, layout, profile, service, .. } = self.parts;
         if !is_installed(disk, layout, profile).map_err(FailedStep::Uninstall.failed())? {
             return Ok(false);
         }

@@ -9,8 +9,8 @@ use crate::config::{Config, ConfigError};
 use crate::disk::{Disk, create_dirs_durably, write_durably};
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, HostError};
-use crate::report::{Told, last_status, told};
-use crate::switch::{Parts, Switched, Way, active_version, database_for, is_complete, next_try};
+use crate::status_file::{CommandResult, last_status, next_status};
+use crate::switch::{Environment, SwitchPlan, Switched, active_version, database_for, is_complete, next_try};
 use crate::{Circumstances, Layout, links, units};
 
 /// What a command came to.
@@ -85,7 +85,7 @@ pub enum Urgency {
 #[derive(Debug, Clone, Copy)]
 pub struct Updater<'a> {
     /// What it works with.
-    pub parts: Parts<'a>,
+    pub parts: Environment<'a>,
     /// A number below another, drawn at random.
     pub random: fn(u32) -> u32,
     /// The system's packages, where there are any.
@@ -155,7 +155,7 @@ impl Updater<'_> {
         base_url: Option<String>,
         ca_pin: Option<String>,
     ) -> Result<Outcome, UpdateError> {
-        let Parts { disk, layout, profile, service, .. } = self.parts;
+        let Environment { disk, layout, profile, service, .. } = self.parts;
         create_dirs_durably(disk, &layout.versions(), 0o755)
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
         let answer = self.parts.control.find().map_err(UpdateError::ControlPlane)?;
@@ -221,7 +221,7 @@ impl Updater<'_> {
         if let Err(failure) = self.fetch(answer, target) {
             return failed(failure);
         }
-        let Parts { disk, layout, .. } = self.parts;
+        let Environment { disk, layout, .. } = self.parts;
         let circumstances = Circumstances {
             proxy: proxy.to_owned(),
             now: self.parts.clock.now(),
@@ -242,7 +242,7 @@ impl Updater<'_> {
             };
             if is_free { Ok(true) } else { asked() }
         };
-        match self.parts.switch(Way { from: active, to: target, database, proxy }, &still) {
+        match self.parts.switch(SwitchPlan { from: active, to: target, database, proxy }, &still) {
             Ok(Switched::Done) => {
                 let config = self.tidy(config.clone(), target)?;
                 let outcome = Outcome::Switched { from: active.cloned(), to: target.clone() };
@@ -263,7 +263,7 @@ impl Updater<'_> {
     }
 
     fn fetch(&self, answer: &Answer, target: &Version) -> Result<(), StepFailed> {
-        let Parts { disk, layout, control, .. } = self.parts;
+        let Environment { disk, layout, control, .. } = self.parts;
         if is_complete(disk, layout, target).map_err(FailedStep::Download.failed())? {
             tracing::info!("{target} is on the disk already");
             return Ok(());
@@ -336,8 +336,8 @@ impl Updater<'_> {
         outcome: Outcome,
     ) -> Result<Outcome, UpdateError> {
         let before = self.status();
-        let now = Told { config, answer, active: self.active()?, at: self.parts.clock.now() };
-        let status = told(before.clone(), &now, &outcome);
+        let now = CommandResult { config, answer, active: self.active()?, at: self.parts.clock.now() };
+        let status = next_status(before.clone(), &now, &outcome);
         if status != before {
             let bytes = serde_json::to_vec_pretty(&status)
                 .map_err(|error| UpdateError::Disk { what: "the status", source: io::Error::other(error) })?;

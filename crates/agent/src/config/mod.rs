@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use refit_pki::CaPin;
-use refit_types::{AgentRole, DataDir, Faults, Labels};
+use refit_types::{AgentRole, DataDir, Labels, ValidationErrors};
 
 use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};
 
@@ -95,7 +95,7 @@ pub enum ConfigError {
     },
     /// Settings have values that cannot be used: all of them, by their places in the file.
     #[error("the agent's settings cannot be used:\n{0}")]
-    Faults(Faults),
+    ValidationErrors(ValidationErrors),
 }
 
 impl Settings {
@@ -125,7 +125,7 @@ impl Settings {
 
     /// Checks every value, and fills in what is not set. Every fault is told, by its place in the file.
     pub fn check(self, default_data_dir: &Path) -> Result<AgentConfig, ConfigError> {
-        let mut faults = Faults::default();
+        let mut faults = ValidationErrors::default();
         let data_dir = self.data_dir.unwrap_or_else(|| default_data_dir.to_owned());
         if !data_dir.is_absolute() {
             let problem = format!("{:?} is not an absolute path, like /var/lib/refit", data_dir.display());
@@ -157,19 +157,19 @@ impl Settings {
             node_commands,
             unreachable_exit: unreachable_exit.unwrap_or(DEFAULT_UNREACHABLE_EXIT),
         };
-        faults.or(Some(config)).map_err(ConfigError::Faults)
+        faults.or(Some(config)).map_err(ConfigError::ValidationErrors)
     }
 }
 
 fn kept<T, E: std::fmt::Display>(
     place: impl Into<String>,
     value: Result<T, E>,
-    faults: &mut Faults,
+    faults: &mut ValidationErrors,
 ) -> Option<T> {
     value.map_err(|error| faults.add(place, error.to_string())).ok()
 }
 
-fn proxies(given: Option<Vec<String>>, faults: &mut Faults) -> Vec<ProxyAddress> {
+fn proxies(given: Option<Vec<String>>, faults: &mut ValidationErrors) -> Vec<ProxyAddress> {
     let given = given.unwrap_or_default();
     if given.is_empty() {
         faults.add("refit.proxy", "is missing; expected HOST[:PORT] of the control plane");
@@ -186,7 +186,7 @@ fn proxies(given: Option<Vec<String>>, faults: &mut Faults) -> Vec<ProxyAddress>
     proxies
 }
 
-fn roles(given: Option<Vec<String>>, faults: &mut Faults) -> BTreeSet<AgentRole> {
+fn roles(given: Option<Vec<String>>, faults: &mut ValidationErrors) -> BTreeSet<AgentRole> {
     let Some(given) = given else { return BTreeSet::from([AgentRole::Node]) };
     if given.is_empty() {
         faults.add("refit.roles", "is empty; expected at least one role, like [node]");
@@ -199,7 +199,7 @@ fn labels(
     (fixed_place, command_place): (&str, &str),
     fixed: Option<Vec<(String, String)>>,
     commands: Option<Vec<CommandSettings>>,
-    faults: &mut Faults,
+    faults: &mut ValidationErrors,
 ) -> (Labels, Vec<LabelCommand>) {
     let mut labels = Labels::default();
     for (name, value) in fixed.unwrap_or_default() {

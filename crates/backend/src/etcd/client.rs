@@ -6,10 +6,10 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::address::{EtcdAddress, Password, User};
-use super::fault::Fault;
 use super::member::{Member, Session, Token};
 use super::proto::etcdserverpb::AuthenticateRequest;
-use crate::Patience;
+use super::rpc_error::EtcdError;
+use crate::Backoff;
 use crate::{Error, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,11 +61,11 @@ impl Client {
     pub(super) async fn ask<T, F>(
         &self,
         repeat: Repeat,
-        patience: &mut Patience,
+        patience: &mut Backoff,
         request: impl Fn(Session) -> F,
-    ) -> Result<T, Fault>
+    ) -> Result<T, EtcdError>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, EtcdError>> + Send,
     {
         let mut asked = 0;
         let mut hopeless = 0;
@@ -79,26 +79,26 @@ impl Client {
             let mut fault = match answer.await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(fault)) => fault,
-                Err(_) => Fault::Unknown("no answer in time".into()),
+                Err(_) => EtcdError::Unknown("no answer in time".into()),
             };
-            if let Fault::Token(reason) = fault {
+            if let EtcdError::Token(reason) = fault {
                 if renewed {
-                    return Err(Fault::Refused(reason));
+                    return Err(EtcdError::Refused(reason));
                 }
                 match self.renew(member, token.as_ref()).await {
                     Ok(true) => {
                         renewed = true;
                         continue;
                     }
-                    Ok(false) => return Err(Fault::Refused(reason)),
+                    Ok(false) => return Err(EtcdError::Refused(reason)),
                     Err(cause) => fault = cause,
                 }
             }
             match fault {
-                Fault::NotDone(_) => hopeless = 0,
-                Fault::Hopeless(_) => hopeless += 1,
-                Fault::Unknown(_) if repeat == Repeat::Harmless => hopeless = 0,
-                Fault::Unknown(_) => {
+                EtcdError::NotDone(_) => hopeless = 0,
+                EtcdError::Hopeless(_) => hopeless += 1,
+                EtcdError::Unknown(_) if repeat == Repeat::Harmless => hopeless = 0,
+                EtcdError::Unknown(_) => {
                     self.leave(index);
                     return Err(fault.at(&member.name));
                 }
@@ -124,16 +124,16 @@ impl Client {
     }
 
     /// Logs in again, unless someone has done so since `stale` was taken; false if there is no user to log in.
-    async fn renew(&self, member: &Member, stale: Option<&Token>) -> Result<bool, Fault> {
+    async fn renew(&self, member: &Member, stale: Option<&Token>) -> Result<bool, EtcdError> {
         let Some(user) = &self.user else { return Ok(false) };
         let mut token = self.token.lock().await;
         if token.as_ref() == stale {
             *token = None;
             *token = match timeout(REQUEST_TIMEOUT, log_in(member, user)).await {
                 Ok(Ok(token)) => token,
-                Ok(Err(Fault::Unknown(reason))) => return Err(Fault::NotDone(reason)),
+                Ok(Err(EtcdError::Unknown(reason))) => return Err(EtcdError::NotDone(reason)),
                 Ok(Err(fault)) => return Err(fault),
-                Err(_) => return Err(Fault::NotDone("no answer in time".into())),
+                Err(_) => return Err(EtcdError::NotDone("no answer in time".into())),
             };
         }
         Ok(true)
@@ -141,13 +141,13 @@ impl Client {
 }
 
 /// The token, or nothing if the store asks for none.
-async fn log_in(member: &Member, user: &User) -> Result<Option<Token>, Fault> {
-    let password = user.password().await.map_err(Fault::Refused)?;
+async fn log_in(member: &Member, user: &User) -> Result<Option<Token>, EtcdError> {
+    let password = user.password().await.map_err(EtcdError::Refused)?;
     let request = AuthenticateRequest { name: user.name.clone(), password };
     match member.auth().authenticate(request).await {
         Ok(response) => {
             let mut token: Token = (response.into_inner().token.parse())
-                .map_err(|_| Fault::Failed("it gave a token that cannot be sent back".into()))?;
+                .map_err(|_| EtcdError::Failed("it gave a token that cannot be sent back".into()))?;
             token.set_sensitive(true);
             Ok(Some(token))
         }

@@ -2,12 +2,12 @@
 
 mod address;
 mod client;
-mod fault;
 mod keyspace;
 mod member;
 mod proto;
 mod redact;
 mod request;
+mod rpc_error;
 mod watch;
 
 use std::fmt;
@@ -20,14 +20,14 @@ use futures::stream;
 pub use address::EtcdAddress;
 
 use self::client::{Client, Repeat};
-use self::fault::Fault;
 use self::keyspace::{Keyspace, revision};
 use self::proto::etcdserverpb::{
     DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     RangeRequest, ResponseHeader, TxnRequest, TxnResponse,
 };
+use self::rpc_error::EtcdError;
 use self::watch::Follower;
-use crate::Patience;
+use crate::Backoff;
 use crate::{
     Backend, Error, KeyRange, Lease, LeaseId, Page, Read, Result, Revision, Snapshot, Transaction, Watch,
 };
@@ -52,7 +52,7 @@ impl EtcdBackend {
         Ok(backend)
     }
 
-    async fn check(&self) -> Result<(), Fault> {
+    async fn check(&self) -> Result<(), EtcdError> {
         let Some(all) = self.keys.span(&KeyRange::all()) else { return Ok(()) };
         let any = RangeRequest {
             key: all.start,
@@ -61,7 +61,7 @@ impl EtcdBackend {
             keys_only: true,
             ..Default::default()
         };
-        let mut patience = Patience::of(CONNECT_FOR);
+        let mut patience = Backoff::of(CONNECT_FOR);
         let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| {
             let any = any.clone();
             async move { Ok(session.kv().range(any).await?) }
@@ -69,8 +69,8 @@ impl EtcdBackend {
         ask.await.map(drop)
     }
 
-    async fn txn(&self, repeat: Repeat, request: TxnRequest) -> Result<TxnResponse, Fault> {
-        let mut patience = Patience::of(ASK_FOR);
+    async fn txn(&self, repeat: Repeat, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let mut patience = Backoff::of(ASK_FOR);
         let ask = self.client.ask(repeat, &mut patience, |session| {
             let request = request.clone();
             async move { Ok(session.kv().txn(request).await?.into_inner()) }
@@ -79,7 +79,7 @@ impl EtcdBackend {
     }
 
     /// Which lease of the transaction etcd did not find: it does not say.
-    async fn missing_lease(&self, transaction: &Transaction) -> Result<LeaseId, Fault> {
+    async fn missing_lease(&self, transaction: &Transaction) -> Result<LeaseId, EtcdError> {
         let mut leases: Vec<LeaseId> = request::leases(transaction).collect();
         leases.dedup();
         while let [lease, _, ..] = leases[..] {
@@ -88,28 +88,28 @@ impl EtcdBackend {
             }
             leases.remove(0);
         }
-        leases.pop().ok_or(Fault::NoLease)
+        leases.pop().ok_or(EtcdError::NoLease)
     }
 
-    async fn is_over(&self, lease: LeaseId) -> Result<bool, Fault> {
-        let mut patience = Patience::of(ASK_FOR);
+    async fn is_over(&self, lease: LeaseId) -> Result<bool, EtcdError> {
+        let mut patience = Backoff::of(ASK_FOR);
         let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
             let request = LeaseTimeToLiveRequest { id: lease.0 };
             Ok(session.lease().lease_time_to_live(request).await?.into_inner().ttl <= 0)
         });
         match ask.await {
-            Err(Fault::NoLease) => Ok(true),
+            Err(EtcdError::NoLease) => Ok(true),
             answer => answer,
         }
     }
 
-    fn error(&self, fault: Fault) -> Error {
+    fn error(&self, fault: EtcdError) -> Error {
         fault.into_error(self.client.store())
     }
 
-    fn lease_error(&self, lease: LeaseId, fault: Fault) -> Error {
+    fn lease_error(&self, lease: LeaseId, fault: EtcdError) -> Error {
         match fault {
-            Fault::NoLease => Error::LeaseNotFound(lease),
+            EtcdError::NoLease => Error::LeaseNotFound(lease),
             other => self.error(other),
         }
     }
@@ -156,7 +156,7 @@ impl Backend for EtcdBackend {
         let repeat = if transaction.is_empty() { Repeat::Harmless } else { Repeat::Harmful };
         let response = match self.txn(repeat, request).await {
             Ok(response) => response,
-            Err(Fault::NoLease) => {
+            Err(EtcdError::NoLease) => {
                 let lease = self.missing_lease(&transaction).await.map_err(|fault| self.error(fault))?;
                 return Err(Error::LeaseNotFound(lease));
             }
@@ -174,7 +174,7 @@ impl Backend for EtcdBackend {
     async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
         let Some(span) = self.keys.span(range) else { return Ok(0) };
         let request = DeleteRangeRequest { key: span.start, range_end: span.end };
-        let mut patience = Patience::of(ASK_FOR);
+        let mut patience = Backoff::of(ASK_FOR);
         let ask = self.client.ask(Repeat::Harmful, &mut patience, |session| {
             let request = request.clone();
             async move { Ok(session.kv().delete_range(request).await?.into_inner().deleted) }
@@ -186,7 +186,7 @@ impl Backend for EtcdBackend {
     async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let request = LeaseGrantRequest { ttl: i64::try_from(seconds.max(1)).unwrap_or(i64::MAX), id: 0 };
-        let mut patience = Patience::of(ASK_FOR);
+        let mut patience = Backoff::of(ASK_FOR);
         // A lease that was granted and never heard of ends by itself.
         let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
             Ok(session.lease().lease_grant(request).await?.into_inner())
@@ -200,21 +200,21 @@ impl Backend for EtcdBackend {
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
-        let mut patience = Patience::of(ASK_FOR);
+        let mut patience = Backoff::of(ASK_FOR);
         let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
             let requests = stream::iter([LeaseKeepAliveRequest { id: lease.0 }]);
             let response = session.lease().lease_keep_alive(requests).await?.into_inner().message().await?;
             match response {
                 Some(response) if response.ttl > 0 => Ok(()),
-                Some(_) => Err(Fault::NoLease),
-                None => Err(Fault::Unknown("it ended the keep-alive without an answer".into())),
+                Some(_) => Err(EtcdError::NoLease),
+                None => Err(EtcdError::Unknown("it ended the keep-alive without an answer".into())),
             }
         });
         ask.await.map_err(|fault| self.lease_error(lease, fault))
     }
 
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        let mut patience = Patience::of(ASK_FOR);
+        let mut patience = Backoff::of(ASK_FOR);
         let ask = self.client.ask(Repeat::Harmful, &mut patience, |session| async move {
             Ok(session.lease().lease_revoke(LeaseRevokeRequest { id: lease.0 }).await?)
         });
@@ -223,7 +223,7 @@ impl Backend for EtcdBackend {
 
     async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {
         let Some(span) = self.keys.span(range) else { return Ok(Watch::new(stream::pending())) };
-        let patience = Patience::of(ASK_FOR);
+        let patience = Backoff::of(ASK_FOR);
         let follower = Follower::open(self.client.clone(), self.keys.clone(), span, after, patience).await?;
         Ok(follower.into_watch())
     }

@@ -7,12 +7,12 @@ use tokio::sync::oneshot;
 use tonic::Streaming;
 
 use super::client::{Client, Repeat};
-use super::fault::Fault;
 use super::keyspace::{Keyspace, Span};
 use super::member::Session;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::proto::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
-use crate::Patience;
+use super::rpc_error::EtcdError;
+use crate::Backoff;
 use crate::{Error, Event, Result, Revision, Watch};
 
 /// How long a watch goes without a member before it gives up.
@@ -33,7 +33,7 @@ pub(super) struct Follower {
     /// Events of the revision that may not be complete yet.
     partial: Vec<Event>,
     feed: Feed,
-    trouble: Option<Patience>,
+    trouble: Option<Backoff>,
 }
 
 /// One open stream of a member.
@@ -51,7 +51,7 @@ impl Follower {
         keys: Keyspace,
         span: Span,
         after: Revision,
-        mut patience: Patience,
+        mut patience: Backoff,
     ) -> Result<Self> {
         let feed = Feed::open(&client, &span, after, &mut patience).await;
         let feed = feed.map_err(|fault| fault.into_error(client.store()))?;
@@ -76,7 +76,7 @@ impl Follower {
             }
             match self.feed.responses.message().await {
                 Ok(Some(response)) => self.take(response).await?,
-                Ok(None) => self.reopen(Fault::NotDone("the watch was ended".into())).await?,
+                Ok(None) => self.reopen(EtcdError::NotDone("the watch was ended".into())).await?,
                 Err(status) => self.reopen(status.into()).await?,
             }
         }
@@ -87,7 +87,7 @@ impl Follower {
             return Err(Error::WatchLost { after: self.after });
         }
         if response.canceled {
-            return self.reopen(Fault::NotDone(response.cancel_reason)).await;
+            return self.reopen(EtcdError::NotDone(response.cancel_reason)).await;
         }
         for event in response.events {
             let event = self.keys.event(event)?;
@@ -114,14 +114,14 @@ impl Follower {
     }
 
     /// Goes on where the last complete revision ended, with whichever member is there.
-    async fn reopen(&mut self, fault: Fault) -> Result<()> {
+    async fn reopen(&mut self, fault: EtcdError) -> Result<()> {
         tracing::debug!(?fault, after = self.after.0, "a watch broke off and is taken up again");
         self.partial.clear();
         self.client.leave(self.feed.member);
         if self.feed.opened.elapsed() >= SETTLED {
             self.trouble = None;
         }
-        let patience = self.trouble.get_or_insert_with(|| Patience::of(REOPEN_FOR));
+        let patience = self.trouble.get_or_insert_with(|| Backoff::of(REOPEN_FOR));
         let opened = match patience.pause().await {
             true => Feed::open(&self.client, &self.span, self.after, patience).await,
             false => Err(fault),
@@ -136,8 +136,8 @@ impl Feed {
         client: &Client,
         span: &Span,
         after: Revision,
-        patience: &mut Patience,
-    ) -> Result<Self, Fault> {
+        patience: &mut Backoff,
+    ) -> Result<Self, EtcdError> {
         let create = WatchCreateRequest {
             key: span.start.clone(),
             range_end: span.end.clone(),
@@ -149,7 +149,7 @@ impl Feed {
         client.ask(Repeat::Harmless, patience, |session| Self::open_at(session, request.clone())).await
     }
 
-    async fn open_at(session: Session, request: WatchRequest) -> Result<Self, Fault> {
+    async fn open_at(session: Session, request: WatchRequest) -> Result<Self, EtcdError> {
         let member = session.index;
         let (open, closed) = oneshot::channel::<()>();
         let requests =
@@ -157,9 +157,9 @@ impl Feed {
         let mut responses = session.watch().watch(requests).await?.into_inner();
         let created = responses.message().await?;
         match created.filter(|response| response.created) {
-            Some(response) if response.canceled => Err(Fault::cancelled(&response.cancel_reason)),
+            Some(response) if response.canceled => Err(EtcdError::cancelled(&response.cancel_reason)),
             Some(_) => Ok(Self { responses, member, opened: Instant::now(), _open: open }),
-            None => Err(Fault::NotDone("the watch was not taken".into())),
+            None => Err(EtcdError::NotDone("the watch was not taken".into())),
         }
     }
 }

@@ -24,8 +24,8 @@ use reader::Readers;
 use shared_leases::SharedLeases;
 use writer::Writer;
 
-use crate::events::EventLog;
 use crate::leases::new_lease;
+use crate::watch_log::WatchLog;
 use crate::{Backend, Error, KeyRange, Lease, LeaseId, Read, Result, Revision, Snapshot, Transaction, Watch};
 
 /// A store in one local file, so that a server needs nothing beside itself. What a call has written
@@ -42,7 +42,7 @@ struct Shared {
     readers: Readers,
     writer: Writer,
     leases: Arc<SharedLeases>,
-    log: Arc<EventLog>,
+    log: Arc<WatchLog>,
     path: PathBuf,
     _lock: File,
 }
@@ -66,7 +66,7 @@ impl SqliteBackend {
         let leases = Arc::new(SharedLeases::default());
         let now = Instant::now();
         found.into_iter().for_each(|lease| leases.lock().start(lease, now));
-        let log = Arc::new(EventLog::starting_at(revision));
+        let log = Arc::new(WatchLog::starting_at(revision));
         let readers = Readers::start(path, &store, &leases)?;
         let writer = Writer::start(connection, store, revision, leases.clone(), log.clone())?;
         let shared = Shared { readers, writer, leases, log, path: path.into(), _lock: lock };

@@ -11,7 +11,7 @@ use super::batch::{Act, Batch, Statements};
 use super::failure::failed;
 use super::queue::{CloseOnDrop, Queue};
 use super::shared_leases::SharedLeases;
-use crate::events::EventLog;
+use crate::watch_log::WatchLog;
 use crate::{Error, LeaseId, Result, Revision};
 
 /// KiB of writes that wait in memory before callers have to wait outside: some batches, and more than
@@ -54,7 +54,7 @@ impl Writer {
         store: String,
         revision: Revision,
         leases: Arc<SharedLeases>,
-        log: Arc<EventLog>,
+        log: Arc<WatchLog>,
     ) -> Result<Self> {
         let queue = Arc::new(Queue::new(QUEUE_KIB));
         let counts = Arc::new(Counts::default());
@@ -110,7 +110,7 @@ struct Turn<'c> {
     store: String,
     revision: Revision,
     leases: Arc<SharedLeases>,
-    log: Arc<EventLog>,
+    log: Arc<WatchLog>,
     counts: &'c Counts,
     queue: &'c Queue<Job>,
     retry_at: Option<Instant>,

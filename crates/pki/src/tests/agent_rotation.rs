@@ -5,7 +5,7 @@ use rustls::pki_types::UnixTime;
 
 use super::rotation::advance;
 use super::{authority, host_at, noon, server_at};
-use crate::leaf::{self, Purpose};
+use crate::verify::{self, Purpose};
 use crate::{
     AgentState, Authorities, Authority, CaPin, Certificate, Identity, Phase, Slot, Step, StoredIdentities,
     next_step,
@@ -89,10 +89,10 @@ impl Host {
 fn can_speak(identity: &Identity, authority: &Authority) -> bool {
     let chain = [identity.certificate().der().clone()];
     let (_, server) = server_at(authority, noon());
-    let anchors: Vec<_> = identity.authorities().iter().map(|ca| leaf::anchor(ca).unwrap()).collect();
+    let anchors: Vec<_> = identity.authorities().iter().map(|ca| verify::anchor(ca).unwrap()).collect();
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(noon().as_second() as u64));
     authority.trust().unwrap().verify_client(&chain, noon()).is_ok()
-        && leaf::check(server.der(), &anchors, Purpose::Server, now).is_ok()
+        && verify::check(server.der(), &anchors, Purpose::Server, now).is_ok()
 }
 
 fn pins<'a>(certificates: impl IntoIterator<Item = &'a Certificate>) -> BTreeSet<CaPin> {

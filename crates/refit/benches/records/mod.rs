@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use refit_backend::{Key, SharedBackend, SqliteBackend, Transaction};
 use refit_types::{
-    AgentRole, DataDir, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpgraderKind,
+    AgentRole, DataDir, Edition, HostId, HostRecord, Labels, Report, RotationMark, Session, UpgraderKind,
 };
 use uuid::Uuid;
 
@@ -20,10 +20,10 @@ const BATCH: usize = 100;
 const AT_ONCE: usize = 32;
 
 /// A host that has reported.
-pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<Instance> {
+pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<HostRecord> {
     let (id, now) = (Uuid::from_u128(n), Timestamp::now());
     let roles = vec![AgentRole::Node];
-    let mut instance = Instance::joined(HostId::new(id), &format!("host-{n}"), roles, now);
+    let mut instance = HostRecord::joined(HostId::new(id), &format!("host-{n}"), roles, now);
     instance.report = Some(Report {
         version: version.parse()?,
         edition: Edition::Oss.into(),
@@ -39,7 +39,7 @@ pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<Instance> {
 }
 
 /// Puts the records where a server with that data directory will find them.
-pub async fn store(data: &Path, instances: &[Instance]) -> Outcome<()> {
+pub async fn store(data: &Path, instances: &[HostRecord]) -> Outcome<()> {
     let path = DataDir::new(data).store();
     std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
     let backend: SharedBackend = Arc::new(SqliteBackend::open(&path)?);
@@ -47,7 +47,7 @@ pub async fn store(data: &Path, instances: &[Instance]) -> Outcome<()> {
 }
 
 /// Puts the records into a store.
-pub async fn store_in(backend: &SharedBackend, instances: &[Instance]) -> Outcome<()> {
+pub async fn store_in(backend: &SharedBackend, instances: &[HostRecord]) -> Outcome<()> {
     let prefix = &Key::new("/instances/v1/default")?;
     let batches = instances.chunks(BATCH).map(|batch| async move {
         let mut transaction = Transaction::new();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::{EtcdAddress, EtcdBackend, Key, SharedBackend, Transaction};
 use refit_testbed::Etcd;
-use refit_types::Instance;
+use refit_types::HostRecord;
 use uuid::Uuid;
 
 use crate::records::{self, Outcome};
@@ -34,7 +34,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const SHARE: usize = 10;
 
 /// The figures at rest, and while servers come and go.
-pub async fn measure(folder: &Path, mut instances: Vec<Instance>) -> Outcome<[Figures; 2]> {
+pub async fn measure(folder: &Path, mut instances: Vec<HostRecord>) -> Outcome<[Figures; 2]> {
     let etcd = Etcd::start().await;
     let url = format!("etcd://{}/bench", etcd.endpoint());
     let backend: SharedBackend = Arc::new(EtcdBackend::connect(&EtcdAddress::parse(&url)?).await?);

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use super::fleet::{GROUPS, Host};
-use super::household::Household;
-use super::picture::{Group, Picture, Seen};
+use super::processes::Processes;
+use super::snapshot::{Group, Seen, Snapshot};
 use crate::ctl::connect::Target;
 use crate::exit::Failure;
 
@@ -39,7 +39,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The one of that data directory, as soon as it answers.
-    pub(super) async fn reach(data: &Path, household: &mut Household) -> Result<Self, Failure> {
+    pub(super) async fn reach(data: &Path, household: &mut Processes) -> Result<Self, Failure> {
         let target = Target::of(data.to_owned());
         let end = Instant::now() + ANSWERS_WITHIN;
         loop {
@@ -90,7 +90,7 @@ impl Cluster {
     }
 
     /// How everything is, after that.
-    pub(super) async fn picture(&self, hosts: &[Host], before: &Picture) -> Result<Picture, Failure> {
+    pub(super) async fn picture(&self, hosts: &[Host], before: &Snapshot) -> Result<Snapshot, Failure> {
         let mut rollouts = RolloutServiceClient::new(self.channel.clone());
         let rollout = rollouts.get_rollout(GetRolloutRequest {}).await?.into_inner();
         let mut members = Vec::new();
@@ -134,6 +134,6 @@ impl Cluster {
             limit: group.limit,
         });
         let groups = groups.collect();
-        Ok(Picture { version: rollout.version, groups, hosts }.remembering(before))
+        Ok(Snapshot { version: rollout.version, groups, hosts }.remembering(before))
     }
 }

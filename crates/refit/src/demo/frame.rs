@@ -1,6 +1,6 @@
 //! What a terminal shows of a moment.
 
-use super::picture::{Doing, Group, Picture, Seen};
+use super::snapshot::{Doing, Group, Seen, Snapshot};
 
 /// Pieces of text, each with the codes of its colour.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Line {
 }
 
 /// The picture, in no more lines than fit, none of them too long; `notes` are below it.
-pub(super) fn frame(picture: &Picture, clock: &str, notes: &[String], size: Size) -> Vec<Line> {
+pub(super) fn frame(picture: &Snapshot, clock: &str, notes: &[String], size: Size) -> Vec<Line> {
     let runs = |host: &&Seen| matches!(host.doing(&picture.version), Doing::Upgraded | Doing::Proves);
     let upgraded = picture.hosts.iter().filter(runs).count();
     let mut lines = vec![
@@ -139,7 +139,7 @@ fn group(group: &Group) -> Line {
 }
 
 /// One below the other if there is room, side by side otherwise; if that is not enough, those that move.
-fn hosts(picture: &Picture, room: usize, columns: usize) -> Vec<Line> {
+fn hosts(picture: &Snapshot, room: usize, columns: usize) -> Vec<Line> {
     let cells: Vec<(Doing, Line)> = picture
         .hosts
         .iter()
@@ -185,7 +185,7 @@ fn cell(host: &Seen, target: &str) -> Line {
 mod tests {
     use super::*;
 
-    fn picture(hosts: usize) -> Picture {
+    fn picture(hosts: usize) -> Snapshot {
         let host = |at: usize| Seen {
             name: format!("production{at}"),
             group: "production",
@@ -207,7 +207,7 @@ mod tests {
             limit: 2,
             waiting: "it is long to say why this does not go on as it should".into(),
         };
-        Picture { version: "1.1.0".into(), groups: vec![group; 3], hosts: (0..hosts).map(host).collect() }
+        Snapshot { version: "1.1.0".into(), groups: vec![group; 3], hosts: (0..hosts).map(host).collect() }
     }
 
     #[test]

@@ -4,23 +4,23 @@
 mod cluster;
 mod fleet;
 mod frame;
-mod household;
+mod narration;
 mod packing;
-mod picture;
 mod place;
+mod processes;
+mod setup;
 mod show;
-mod stage;
-mod story;
+mod snapshot;
 
 use clap::ValueEnum;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
-use household::Household;
 use place::Place;
+use processes::Processes;
+use setup::Setup;
 use show::Show;
-use stage::Stage;
 
 /// Between the beginning and the end of a rollout.
 const INTERRUPTED: u8 = 130;
@@ -74,8 +74,8 @@ impl Args {
     async fn play(&self, invocation: &Invocation) -> Result<End, Failure> {
         let mut interrupts = Interrupts::listen()?;
         let place = Place::new()?;
-        let mut household = Household::new()?;
-        let mut stage = Stage::new(place.path(), self, invocation)?;
+        let mut household = Processes::new()?;
+        let mut stage = Setup::new(place.path(), self, invocation)?;
         let mut show = Show::new();
         let end = {
             let play = async {

@@ -4,14 +4,14 @@ use std::time::Instant;
 use anstream::{AutoStream, ColorChoice};
 
 use super::frame::{Line, Size, frame};
-use super::picture::Picture;
+use super::snapshot::Snapshot;
 use crate::exit::Failure;
 
 /// Tells a person what goes on: on a terminal by a picture that is redrawn, elsewhere by a line for each change.
 #[derive(Debug)]
 pub(super) struct Show {
     since: Instant,
-    last: Picture,
+    last: Snapshot,
     screen: Option<Screen>,
     notes: Vec<String>,
 }
@@ -20,16 +20,16 @@ impl Show {
     pub(super) fn new() -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let screen = (std::io::stdout().is_terminal() && !is_dumb).then(Screen::new);
-        Self { since: Instant::now(), last: Picture::default(), screen, notes: Vec::new() }
+        Self { since: Instant::now(), last: Snapshot::default(), screen, notes: Vec::new() }
     }
 
     /// From now on it is a rollout.
-    pub(super) fn begins(&mut self, picture: Picture) {
+    pub(super) fn begins(&mut self, picture: Snapshot) {
         self.last = picture;
     }
 
     /// What was shown last.
-    pub(super) fn last(&self) -> &Picture {
+    pub(super) fn last(&self) -> &Snapshot {
         &self.last
     }
 
@@ -70,7 +70,7 @@ impl Show {
     }
 
     /// How everything is now.
-    pub(super) fn picture(&mut self, picture: &Picture) -> Result<(), Failure> {
+    pub(super) fn picture(&mut self, picture: &Snapshot) -> Result<(), Failure> {
         let clock = self.clock();
         match &mut self.screen {
             Some(screen) => screen.draw(&frame(picture, &clock, &self.notes, screen.size()))?,

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use refit_pki::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
-    Clock, Config, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError,
-    NoPackages, NoService, Packages, Parts, Profile, RealDisk, Recovery, Service, Supervised, SystemPackages,
-    Systemd, UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
+    Clock, Config, Environment, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout,
+    Lock, LockError, NoPackages, NoService, Packages, Profile, RealDisk, Recovery, Service, Supervised,
+    SystemPackages, Systemd, UpdateError, Updater, active_version, is_installed, last_status,
+    trusted_authorities,
 };
 
 use super::progress::Bar;
@@ -202,8 +203,8 @@ impl Host {
         }
     }
 
-    fn parts<'a>(&'a self, control: &'a dyn refit_update::ControlPlane) -> Parts<'a> {
-        Parts {
+    fn parts<'a>(&'a self, control: &'a dyn refit_update::ControlPlane) -> Environment<'a> {
+        Environment {
             disk: &RealDisk,
             layout: &self.layout,
             profile: &self.profile,

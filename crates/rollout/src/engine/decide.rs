@@ -7,9 +7,9 @@ use super::Engine;
 use super::group_index::{GroupIndex, count, deadlines};
 use super::view::{GroupView, Unreadable};
 use crate::micros::{Micros, POLLING_PERIOD};
-use crate::{End, Ended, Mark};
+use crate::{End, Ended, HostTransition};
 
-/// One transaction: the group's record as it should be, and the marks of hosts that go with it. It holds only
+/// One transaction: the group's record as it should be, and the transitions of hosts that go with it. It holds only
 /// while all records that it names are of the revisions that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -22,7 +22,7 @@ pub struct Decision {
     /// The record afterwards.
     pub record: GroupRecord,
     /// What happens to which hosts.
-    pub marks: Vec<Marked>,
+    pub transitions: Vec<Marked>,
     /// The groups whose records must be as the engine knows them, and when these were written.
     pub depends_on: Vec<(usize, Option<Revision>)>,
 }
@@ -33,7 +33,7 @@ pub struct Marked {
     /// Which host.
     pub host: HostId,
     /// What happens.
-    pub mark: Mark,
+    pub mark: HostTransition,
     /// When its record was written.
     pub revision: Revision,
 }
@@ -100,7 +100,7 @@ impl Engine {
         let enabled = plan.policy.enabled;
         let mut draft = Draft {
             record: view.record.clone(),
-            marks: Vec::new(),
+            transitions: Vec::new(),
             left: batch,
             now,
             enabled,
@@ -122,18 +122,18 @@ impl Engine {
         let started = may_start && draft.start(self, index, limits);
         draft.succeed(index, limits);
 
-        let Draft { record, marks, .. } = draft;
+        let Draft { record, transitions, .. } = draft;
         let required = |group: &usize| (*group, self.view.groups.get(*group).and_then(|view| view.revision));
         let depends_on = match opened || started {
             true => plan.requires(group).iter().map(required).collect(),
             false => Vec::new(),
         };
-        (record != view.record || !marks.is_empty()).then(|| Decision {
+        (record != view.record || !transitions.is_empty()).then(|| Decision {
             group,
             before: view.record.clone(),
             revision: view.revision,
             record,
-            marks,
+            transitions,
             depends_on,
         })
     }
@@ -150,9 +150,9 @@ impl Engine {
             let mark = match slot.ended() {
                 _ if !slot.on_version() && slot.undone() => {
                     draft.record.failed += 1;
-                    Mark::Finish(End::Undone)
+                    HostTransition::Finish(End::Undone)
                 }
-                _ if !slot.on_version() => Mark::TakeBack,
+                _ if !slot.on_version() => HostTransition::TakeBack,
                 was => {
                     match was {
                         Some(Ended::Failed { round }) if round == draft.record.round => {
@@ -164,7 +164,7 @@ impl Engine {
                         _ => {}
                     }
                     draft.record.upgraded += 1;
-                    Mark::Finish(End::Upgraded)
+                    HostTransition::Finish(End::Upgraded)
                 }
             };
             draft.mark(*host, mark, slot.revision);
@@ -182,7 +182,7 @@ impl Engine {
             let is_lost = deadlines(slot, started, limits, self.reachable_since).lost <= now;
             let end = if is_lost { End::Lost } else { End::TimedOut };
             *(if is_lost { &mut draft.record.failed } else { &mut draft.record.timed_out }) += 1;
-            draft.mark(*host, Mark::Finish(end), slot.revision);
+            draft.mark(*host, HostTransition::Finish(end), slot.revision);
         }
     }
 
@@ -208,7 +208,7 @@ impl Engine {
         for host in revoked {
             let Some(packed) = self.view.hosts.get(host) else { continue };
             less_one(&mut draft.record.in_flight);
-            draft.mark(host, Mark::TakeBack, packed.revision);
+            draft.mark(host, HostTransition::TakeBack, packed.revision);
         }
     }
 
@@ -224,7 +224,11 @@ impl Engine {
             let has_it = packed.on_version();
             draft.record.members += 1;
             draft.record.upgraded += u32::from(has_it);
-            draft.mark(*host, if has_it { Mark::AdmitUpgraded } else { Mark::Admit }, packed.revision);
+            draft.mark(
+                *host,
+                if has_it { HostTransition::AdmitUpgraded } else { HostTransition::Admit },
+                packed.revision,
+            );
         }
         let all_admitted = live.next().is_none() && !index.live(draft.now.into()).any(|host| is_busy(*host));
         if all_admitted && draft.is_caught_up && draft.knows_all {
@@ -237,7 +241,7 @@ impl Engine {
 /// A decision in the making.
 struct Draft<'d> {
     record: GroupRecord,
-    marks: Vec<Marked>,
+    transitions: Vec<Marked>,
     /// How many more hosts may be marked.
     left: usize,
     now: Timestamp,
@@ -250,8 +254,8 @@ struct Draft<'d> {
 }
 
 impl Draft<'_> {
-    fn mark(&mut self, host: HostId, mark: Mark, revision: Revision) {
-        self.marks.push(Marked { host, mark, revision });
+    fn mark(&mut self, host: HostId, mark: HostTransition, revision: Revision) {
+        self.transitions.push(Marked { host, mark, revision });
         self.left = self.left.saturating_sub(1);
     }
 
@@ -335,21 +339,21 @@ impl Draft<'_> {
         }
         let limit = limits.max_in_flight.ceil_of(self.record.members);
         let free = limit.saturating_sub(self.record.in_flight) as usize;
-        let before = self.marks.len();
+        let before = self.transitions.len();
         let is_busy = self.is_busy;
         for host in index.ready.iter().filter(|host| !is_busy(**host)).take(free.min(self.left)) {
             let Some(packed) = engine.view.hosts.get(*host) else { continue };
             self.record.in_flight += 1;
-            self.mark(*host, Mark::Start, packed.revision);
+            self.mark(*host, HostTransition::Start, packed.revision);
         }
-        self.marks.len() > before
+        self.transitions.len() > before
     }
 
     /// Succeeds when only those are unfinished that are held, or away for long and few.
     fn succeed(&mut self, index: &GroupIndex, limits: &Group) {
         let record = &self.record;
         let is_open_question = matches!(record.state, GroupState::Active | GroupState::Scheduled);
-        if !is_open_question || !record.sealed || record.admitting || !self.marks.is_empty() {
+        if !is_open_question || !record.sealed || record.admitting || !self.transitions.is_empty() {
             return;
         }
         if !self.is_caught_up || !self.knows_all {

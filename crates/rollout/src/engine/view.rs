@@ -10,7 +10,7 @@ use super::group_index::GroupIndex;
 use super::packed_host::PackedHost;
 use super::window_cache::WindowCache;
 use crate::micros::Micros;
-use crate::{Answer, HostFacts, HostMap, Plan, Waiting};
+use crate::{Answer, BlockedBy, HostFacts, HostMap, Plan};
 
 /// Every host and group of one epoch, as the engine knew them at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,49 +189,49 @@ impl RolloutView {
     }
 
     /// Why a group is not moving; nothing while it is, or when it has ended.
-    pub fn waiting(&self, group: usize, now: Timestamp) -> Option<Waiting> {
+    pub fn waiting(&self, group: usize, now: Timestamp) -> Option<BlockedBy> {
         let (view, limits) = (self.groups.get(group)?, self.plan.groups.get(group)?);
         let record = &view.record;
         if let Some(Unreadable::Group { key }) = &view.unreadable {
-            return Some(Waiting::UnreadableGroup { key: key.clone() });
+            return Some(BlockedBy::UnreadableGroup { key: key.clone() });
         }
         if let GroupState::Halted(halt) = record.state {
-            return Some(Waiting::Halted(halt));
+            return Some(BlockedBy::Halted(halt));
         }
         let has_work = view.progress.ready > 0 || view.progress.newcomers > 0;
         if record.state == GroupState::Succeeded && !has_work {
             return None;
         }
         if !self.plan.policy.enabled {
-            return Some(Waiting::Disabled);
+            return Some(BlockedBy::Disabled);
         }
         if let Some(since) = self.plan.paused {
-            return Some(Waiting::Paused { since });
+            return Some(BlockedBy::Paused { since });
         }
         if let Some(since) = record.paused {
-            return Some(Waiting::GroupPaused { since });
+            return Some(BlockedBy::GroupPaused { since });
         }
         match (&view.unreadable, &self.unreadable) {
             (Some(Unreadable::Hosts { key, count }), _) => {
-                return Some(Waiting::UnreadableHosts { key: key.clone(), count: *count });
+                return Some(BlockedBy::UnreadableHosts { key: key.clone(), count: *count });
             }
-            (_, Some(key)) => return Some(Waiting::UnreadableHosts { key: key.clone(), count: 1 }),
+            (_, Some(key)) => return Some(BlockedBy::UnreadableHosts { key: key.clone(), count: 1 }),
             _ => {}
         }
         let missing: Vec<GroupName> = self.missing(group).map(|name| name.to_owned()).collect();
         if !missing.is_empty() {
-            return Some(Waiting::Requires(missing));
+            return Some(BlockedBy::Requires(missing));
         }
         let is_open = record.window.is_some_and(|window| window.contains(now));
         if !is_open && record.run.is_none_or(|run| !run.contains(now)) {
             // One that has begun is about to be taken up.
             let opens = view.windows.next_opening(now).filter(|_| !view.windows.is_open(now))?;
-            return (opens > now).then_some(Waiting::Window { opens });
+            return (opens > now).then_some(BlockedBy::Window { opens });
         }
         if limits.max_in_flight.get() == 0 {
-            return Some(Waiting::NoSlots);
+            return Some(BlockedBy::NoSlots);
         }
-        view.only_away.then_some(Waiting::Away { away: view.progress.away, members: record.members })
+        view.only_away.then_some(BlockedBy::Away { away: view.progress.away, members: record.members })
     }
 
     /// The window of a group that is open at that moment, or the next one.

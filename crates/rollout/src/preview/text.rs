@@ -1,8 +1,8 @@
 use jiff::Timestamp;
 
 use super::{Blocker, GroupPreview, Preview};
+use crate::blocked_by::in_words;
 use crate::table::{Align, table};
-use crate::waiting::in_words;
 
 impl Preview {
     /// A table of the groups, and what would block them.

@@ -8,7 +8,7 @@ use super::behaviour::{Fate, Purpose};
 use super::store::Store;
 use super::timeline::{GroupTimeline, Outcomes, Sample, Sampler, Timeline};
 use super::{Behaviour, Simulation};
-use crate::{Decision, Engine, InProgress, Mark, Marked};
+use crate::{Decision, Engine, HostTransition, InProgress, Marked};
 
 /// Hosts of one decision. Decisions are stored at once, so this changes nothing but memory.
 const BATCH: usize = 1000;
@@ -134,13 +134,13 @@ impl<'s> Run<'s> {
     }
 
     fn apply(&mut self, decision: Decision, now: Timestamp) {
-        for Marked { host: id, mark, .. } in decision.marks {
+        for Marked { host: id, mark, .. } in decision.transitions {
             let host = Store::number(id);
             self.store.mark(host, mark, self.now);
             if let Some(facts) = self.store.facts(host) {
                 self.engine.host(&facts, Revision::default());
             }
-            if let (Mark::Start, Some(packed)) = (mark, self.store.host(host)) {
+            if let (HostTransition::Start, Some(packed)) = (mark, self.store.host(host)) {
                 let attempt = packed.attempt;
                 let heard = 1 + self.behaviour().up_to(HEARD_WITHIN - 1, host, attempt, Purpose::Hearing);
                 self.expect(What::Acknowledges, self.now + heard, host, attempt);

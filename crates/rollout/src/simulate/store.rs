@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::behaviour::{Behaviour, Purpose};
 use super::timeline::Outcomes;
-use crate::{Cohort, End, Ended, HostFacts, Mark, Plan};
+use crate::{Cohort, End, Ended, HostFacts, HostTransition, Plan};
 
 const NEVER: u32 = u32::MAX;
 /// Before the start, for longer than anyone would wait.
@@ -54,7 +54,7 @@ pub(super) struct Store {
     start: Timestamp,
     seed: u64,
     hosts: Vec<Packed>,
-    /// Counted from the hosts' own marks, so that it can be held against what the engine counts.
+    /// Counted from the hosts' own transitions, so that it can be held against what the engine counts.
     flying: Vec<u32>,
 }
 
@@ -135,23 +135,23 @@ impl Store {
         })
     }
 
-    pub(super) fn mark(&mut self, host: u32, mark: Mark, now: u32) {
+    pub(super) fn mark(&mut self, host: u32, mark: HostTransition, now: u32) {
         self.change(host, |packed| match mark {
-            Mark::Admit => packed.flags |= MEMBER,
-            Mark::AdmitUpgraded => {
+            HostTransition::Admit => packed.flags |= MEMBER,
+            HostTransition::AdmitUpgraded => {
                 packed.flags |= MEMBER;
                 packed.outcome = Stored::Upgraded;
             }
-            Mark::Start => {
+            HostTransition::Start => {
                 packed.started = now;
                 packed.attempt = packed.attempt.saturating_add(1);
                 packed.outcome = Stored::Nothing;
                 packed.flags &= !(ACKNOWLEDGED | UNDONE);
             }
-            Mark::TakeBack => packed.started = NEVER,
-            Mark::Finish(End::Upgraded) => packed.outcome = Stored::Upgraded,
-            Mark::Finish(End::Undone | End::Lost) => packed.outcome = Stored::Failed,
-            Mark::Finish(End::TimedOut) => packed.outcome = Stored::TimedOut,
+            HostTransition::TakeBack => packed.started = NEVER,
+            HostTransition::Finish(End::Upgraded) => packed.outcome = Stored::Upgraded,
+            HostTransition::Finish(End::Undone | End::Lost) => packed.outcome = Stored::Failed,
+            HostTransition::Finish(End::TimedOut) => packed.outcome = Stored::TimedOut,
         });
     }
 

@@ -5,8 +5,8 @@ use refit_types::GroupState;
 
 use super::text::percent;
 use super::timeline::{GroupTimeline, Sample, Timeline};
+use crate::blocked_by::in_words;
 use crate::table::fitted;
-use crate::waiting::in_words;
 
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 210.0;

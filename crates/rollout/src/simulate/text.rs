@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::GroupState;
 
 use super::timeline::{GroupTimeline, Timeline};
+use crate::blocked_by::in_words;
 use crate::table::{Align, fitted, table};
-use crate::waiting::in_words;
 
 /// As wide as a terminal that people really have.
 const COLUMNS: usize = 100;

@@ -5,7 +5,7 @@ mod calendar;
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{
-    ClusterMaintenanceConfig, Group, GroupRecord, GroupState, Instance, Outcome, RolloutRecord, Schedule,
+    ClusterMaintenanceConfig, Group, GroupRecord, GroupState, HostRecord, Outcome, RolloutRecord, Schedule,
     Selector, Upgrade, Version,
 };
 
@@ -63,17 +63,17 @@ pub fn after(from: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// Since when no server hears the host.
-pub fn lost_since(instance: &Instance) -> Option<Timestamp> {
+pub fn lost_since(instance: &HostRecord) -> Option<Timestamp> {
     if instance.server.is_some() { None } else { Some(instance.last_seen) }
 }
 
 /// Whether the host is heard, or was less than half a minute ago.
-pub fn is_live(instance: &Instance, now: Timestamp) -> bool {
+pub fn is_live(instance: &HostRecord, now: Timestamp) -> bool {
     lost_since(instance).is_none_or(|since| now < after(since, EXPIRY))
 }
 
 /// The highest attempt that anyone knows of: the record, the host's agent, or its updater.
-pub fn last_attempt(instance: &Instance) -> u64 {
+pub fn last_attempt(instance: &HostRecord) -> u64 {
     let stored = instance.upgrade.iter().map(|upgrade| upgrade.attempt);
     let acknowledged = instance.report.iter().map(|report| report.hint_acknowledged);
     let updater = instance.report.iter().filter_map(|report| report.updater.as_ref());
@@ -95,14 +95,14 @@ impl Said {
     }
 
     /// What is said of the host's upgrade in this epoch, in a group that there is.
-    pub fn mark<'a>(&self, instance: &'a Instance) -> Option<&'a Upgrade> {
+    pub fn mark<'a>(&self, instance: &'a HostRecord) -> Option<&'a Upgrade> {
         let upgrade = instance.upgrade.as_deref()?;
         let is_known = self.groups().iter().any(|group| group.name == upgrade.group_name);
         (upgrade.epoch == self.rollout.epoch && is_known).then_some(upgrade)
     }
 
     /// The name of the host's group: the one it is a member of, or the first that takes it.
-    pub fn group_of(&self, instance: &Instance) -> Option<&str> {
+    pub fn group_of(&self, instance: &HostRecord) -> Option<&str> {
         if let Some(upgrade) = self.mark(instance) {
             let name = upgrade.group_name.as_str();
             return self.groups().iter().map(|group| group.name.as_str()).find(|known| *known == name);
@@ -112,19 +112,19 @@ impl Said {
         self.groups().iter().find(takes).map(|group| group.name.as_str())
     }
 
-    pub fn runs_version(&self, instance: &Instance) -> bool {
+    pub fn runs_version(&self, instance: &HostRecord) -> bool {
         instance.report.as_ref().is_some_and(|report| report.version == self.rollout.version)
     }
 
     /// Whether it runs the version, and its updater does not take another one for installed.
-    pub fn has_version(&self, instance: &Instance) -> bool {
+    pub fn has_version(&self, instance: &HostRecord) -> bool {
         let Some(report) = instance.report.as_ref() else { return false };
         let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
         let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
         report.version == self.rollout.version && installed.unwrap_or(&report.version) == &report.version
     }
 
-    pub fn is_held(&self, instance: &Instance) -> bool {
+    pub fn is_held(&self, instance: &HostRecord) -> bool {
         let Some(updater) = instance.report.as_ref().and_then(|report| report.updater.as_ref()) else {
             return false;
         };
@@ -135,18 +135,18 @@ impl Said {
         updater.held.is_some() || is_pinned || !updater.agent_updates_enabled
     }
 
-    pub fn has_acknowledged(&self, instance: &Instance) -> bool {
+    pub fn has_acknowledged(&self, instance: &HostRecord) -> bool {
         let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
         attempt != 0 && instance.report.as_ref().is_some_and(|report| report.hint_acknowledged == attempt)
     }
 
     /// Whether a start is of no use once the window is closed: nobody knows of it, or nobody may go.
-    pub fn goes_in_vain(&self, instance: &Instance) -> bool {
+    pub fn goes_in_vain(&self, instance: &HostRecord) -> bool {
         !self.config.agent_auto_update.enabled || !self.has_acknowledged(instance)
     }
 
     /// Whether the updater says that it undid this very attempt at this very version.
-    pub fn is_undone(&self, instance: &Instance) -> bool {
+    pub fn is_undone(&self, instance: &HostRecord) -> bool {
         let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
         let updater = instance.report.as_ref().and_then(|report| report.updater.as_ref());
         let failure = updater.and_then(|updater| updater.last_failure.as_ref());
@@ -156,7 +156,7 @@ impl Said {
     }
 
     /// What a member of a group that is in that round is doing.
-    pub fn doing(&self, instance: &Instance, round: u32) -> Option<Doing> {
+    pub fn doing(&self, instance: &HostRecord, round: u32) -> Option<Doing> {
         let mark = self.mark(instance)?;
         let is_unfinished_again = |then: u32| then < round;
         Some(match &mark.outcome {
@@ -172,7 +172,7 @@ impl Said {
     }
 
     /// Counts a group from scratch.
-    pub fn recount(&self, name: &str, round: u32, hosts: &[&Instance], gone: &[Gone]) -> Recount {
+    pub fn recount(&self, name: &str, round: u32, hosts: &[&HostRecord], gone: &[Gone]) -> Recount {
         let mut count = Recount::default();
         for gone in gone {
             if gone.upgrade.epoch == self.rollout.epoch && gone.upgrade.group_name.as_str() == name {
@@ -223,7 +223,7 @@ impl Said {
     }
 
     /// When the started host has timed out. After an outage it gets the time to come back and report.
-    pub fn times_out_at(&self, instance: &Instance, reachable_since: Timestamp) -> Option<Timestamp> {
+    pub fn times_out_at(&self, instance: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
         let mark = self.mark(instance)?;
         let group = self.group(mark.group_name.as_str());
         let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
@@ -232,7 +232,7 @@ impl Said {
     }
 
     /// When the started host has failed because nobody hears it.
-    pub fn is_lost_at(&self, instance: &Instance, reachable_since: Timestamp) -> Option<Timestamp> {
+    pub fn is_lost_at(&self, instance: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
         let mark = self.mark(instance)?;
         let group = self.group(mark.group_name.as_str());
         let since = lost_since(instance)?.max(mark.start_time?).max(reachable_since);
@@ -240,7 +240,7 @@ impl Said {
     }
 
     /// Whether that many members that are away may be left behind.
-    pub fn may_leave(&self, name: &str, hosts: &[&Instance], record: &GroupRecord, now: Timestamp) -> bool {
+    pub fn may_leave(&self, name: &str, hosts: &[&HostRecord], record: &GroupRecord, now: Timestamp) -> bool {
         let away = hosts.iter().filter(|host| {
             self.group_of(host) == Some(name) && self.doing(host, record.round) == Some(Doing::Away)
         });
@@ -253,7 +253,7 @@ impl Said {
     /// What `find` must answer: whether to go, over how many seconds, as which attempt.
     pub fn answer(
         &self,
-        instance: Option<&Instance>,
+        instance: Option<&HostRecord>,
         record: impl Fn(&str) -> GroupRecord,
         now: Timestamp,
     ) -> (bool, u32, u64) {
@@ -286,7 +286,7 @@ impl Said {
 }
 
 /// Knows one form of expression only: `labels["role"] == "x"`.
-pub fn takes(selector: &Selector, instance: &Instance) -> bool {
+pub fn takes(selector: &Selector, instance: &HostRecord) -> bool {
     let Some(report) = &instance.report else { return false };
     let role = |expression: &refit_types::Expression| {
         let source = expression.source().to_owned();

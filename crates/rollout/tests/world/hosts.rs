@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use refit_rollout::removed;
 use refit_types::{
-    AgentRole, Edition, HostId, Instance, Labels, Report, RotationMark, Session, UpdateFailure,
+    AgentRole, Edition, HostId, HostRecord, Labels, Report, RotationMark, Session, UpdateFailure,
     UpdaterStatus, UpgraderKind, Version,
 };
 use uuid::Uuid;
@@ -120,11 +120,11 @@ impl World {
         }
     }
 
-    fn put(&mut self, instance: Instance) {
+    fn put(&mut self, instance: HostRecord) {
         self.store.put_together(None, vec![(instance.host_id, Some(Box::new(instance)))], self.now);
     }
 
-    fn change(&mut self, id: HostId, change: impl FnOnce(&mut Instance)) {
+    fn change(&mut self, id: HostId, change: impl FnOnce(&mut HostRecord)) {
         let Some(mut instance) = self.store.records.instance(id).cloned() else { return };
         change(&mut instance);
         self.put(instance);
@@ -236,8 +236,8 @@ impl World {
     }
 }
 
-pub fn joined(id: HostId, now: Timestamp) -> Instance {
-    Instance::joined(id, "host", vec![AgentRole::Node], now)
+pub fn joined(id: HostId, now: Timestamp) -> HostRecord {
+    HostRecord::joined(id, "host", vec![AgentRole::Node], now)
 }
 
 /// That version runs, and the updater takes it for installed.

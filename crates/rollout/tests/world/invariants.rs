@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use refit_rollout::{Decision, End, Engine, Mark, Marked};
-use refit_types::{GroupRecord, GroupState, HaltCause, HostId, Instance, Outcome, Upgrade};
+use refit_rollout::{Decision, End, Engine, HostTransition, Marked};
+use refit_types::{GroupRecord, GroupState, HaltCause, HostId, HostRecord, Outcome, Upgrade};
 use uuid::Uuid;
 
 use super::server::Server;
@@ -193,9 +193,9 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     let group = said.group(name);
     let (before, record) = (records.group(name), &decision.record);
     hold!(RESTART, decision.before == before, "{name}: made from {:?}, not {before:?}", decision.before);
-    let hosts: BTreeSet<HostId> = decision.marks.iter().map(|marked| marked.host).collect();
-    hold!(MARKS, hosts.len() == decision.marks.len(), "{name}: a host is marked twice");
-    hold!(MARKS, hosts.len() <= server.batch, "{name}: more marks than the batch");
+    let hosts: BTreeSet<HostId> = decision.transitions.iter().map(|marked| marked.host).collect();
+    hold!(MARKS, hosts.len() == decision.transitions.len(), "{name}: a host is marked twice");
+    hold!(MARKS, hosts.len() <= server.batch, "{name}: more transitions than the batch");
     let same_rest =
         record.epoch == before.epoch && record.round == before.round && record.paused == before.paused;
     hold!(
@@ -228,12 +228,12 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
         hold!(START, !(is_opened && is_early), "{name}: opened again at {now}: {record:?}");
     }
 
-    for Marked { host, mark, .. } in &decision.marks {
+    for Marked { host, mark, .. } in &decision.transitions {
         let instance = records.instance(*host).unwrap();
         let is_fair = is_fair(store, server, decision, instance, *mark, now);
         hold!(MARKS, is_fair, "{name}: {mark:?} for {instance:?} in {record:?} at {now}");
     }
-    let started = decision.marks.iter().filter(|marked| marked.mark == Mark::Start);
+    let started = decision.transitions.iter().filter(|marked| marked.mark == HostTransition::Start);
     let started: Vec<HostId> = started.map(|marked| marked.host).collect();
     if !started.is_empty() {
         may_start(records, name, &before, record, now)?;
@@ -249,7 +249,7 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
             said.group_of(host) == Some(name)
                 && said.mark(host).is_none()
                 && is_live(host, now)
-                && decision.marks.iter().all(|marked| marked.host != host.host_id)
+                && decision.transitions.iter().all(|marked| marked.host != host.host_id)
         });
         hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     }
@@ -283,7 +283,7 @@ fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> He
         said.group_of(host) == Some(name)
             && said.mark(host).is_none()
             && is_live(host, now)
-            && decision.marks.iter().all(|marked| marked.host != host.host_id)
+            && decision.transitions.iter().all(|marked| marked.host != host.host_id)
     });
     hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     Ok(())
@@ -317,8 +317,8 @@ fn is_fair(
     store: &Store,
     server: &Server,
     decision: &Decision,
-    instance: &Instance,
-    mark: Mark,
+    instance: &HostRecord,
+    mark: HostTransition,
     now: Timestamp,
 ) -> bool {
     let (said, record) = (store.records.said(), &decision.record);
@@ -331,25 +331,25 @@ fn is_fair(
     let is_lost = said.is_lost_at(instance, server.reachable_since).is_some_and(|at| at <= now);
     is_here
         && match mark {
-            Mark::Admit | Mark::AdmitUpgraded => {
+            HostTransition::Admit | HostTransition::AdmitUpgraded => {
                 present.is_none()
                     && is_live(instance, now)
-                    && has_it == (mark == Mark::AdmitUpgraded)
+                    && has_it == (mark == HostTransition::AdmitUpgraded)
                     && record.window.is_some()
             }
-            Mark::Start => said.doing(instance, record.round) == Some(Doing::Ready),
-            Mark::TakeBack => {
+            HostTransition::Start => said.doing(instance, record.round) == Some(Doing::Ready),
+            HostTransition::TakeBack => {
                 let in_vain = record.window.is_none() && said.goes_in_vain(instance);
                 in_flight && !has_it && !said.is_undone(instance) && (said.is_held(instance) || in_vain)
             }
-            Mark::Finish(End::Upgraded) => {
+            HostTransition::Finish(End::Upgraded) => {
                 let already =
                     present.is_some_and(|mark| matches!(mark.outcome, Some(Outcome::Upgraded { .. })));
                 present.is_some() && has_it && !already
             }
-            Mark::Finish(End::Undone) => in_flight && !has_it && said.is_undone(instance),
-            Mark::Finish(End::Lost) => is_on && in_flight && !has_it && is_lost,
-            Mark::Finish(End::TimedOut) => {
+            HostTransition::Finish(End::Undone) => in_flight && !has_it && said.is_undone(instance),
+            HostTransition::Finish(End::Lost) => is_on && in_flight && !has_it && is_lost,
+            HostTransition::Finish(End::TimedOut) => {
                 is_on
                     && in_flight
                     && !has_it
@@ -360,26 +360,35 @@ fn is_fair(
 }
 
 /// What must be true of a host's record once it is marked.
-pub fn of_a_mark(instance: &Instance, after: Option<&Upgrade>, mark: Mark, now: Timestamp) -> Held {
+pub fn of_a_mark(
+    instance: &HostRecord,
+    after: Option<&Upgrade>,
+    mark: HostTransition,
+    now: Timestamp,
+) -> Held {
     let before = instance.upgrade.as_deref();
     let attempts = before.map_or(0, |before| before.attempt);
     let is_kept = |after: &Upgrade| {
         after.attempt == attempts && before.is_some_and(|before| before.start_time == after.start_time)
     };
     let is_well = after.is_some_and(|after| match (mark, &after.outcome) {
-        (Mark::Admit, None) => after.start_time.is_none() && after.attempt == attempts,
-        (Mark::AdmitUpgraded, Some(Outcome::Upgraded { at })) => {
+        (HostTransition::Admit, None) => after.start_time.is_none() && after.attempt == attempts,
+        (HostTransition::AdmitUpgraded, Some(Outcome::Upgraded { at })) => {
             *at == now && after.start_time.is_none() && after.attempt == attempts
         }
-        (Mark::Start, None) => {
+        (HostTransition::Start, None) => {
             after.start_time == Some(now) && after.attempt == crate::model::last_attempt(instance) + 1
         }
-        (Mark::TakeBack, None) => after.start_time.is_none() && after.attempt == attempts,
-        (Mark::Finish(End::Upgraded), Some(Outcome::Upgraded { at })) => *at == now && is_kept(after),
-        (Mark::Finish(End::Undone | End::Lost), Some(Outcome::Failed { at, .. })) => {
+        (HostTransition::TakeBack, None) => after.start_time.is_none() && after.attempt == attempts,
+        (HostTransition::Finish(End::Upgraded), Some(Outcome::Upgraded { at })) => {
             *at == now && is_kept(after)
         }
-        (Mark::Finish(End::TimedOut), Some(Outcome::TimedOut { at })) => *at == now && is_kept(after),
+        (HostTransition::Finish(End::Undone | End::Lost), Some(Outcome::Failed { at, .. })) => {
+            *at == now && is_kept(after)
+        }
+        (HostTransition::Finish(End::TimedOut), Some(Outcome::TimedOut { at })) => {
+            *at == now && is_kept(after)
+        }
         _ => false,
     });
     hold!(MARKS, is_well, "{mark:?} at {now} made {after:?} of {before:?}");
@@ -454,7 +463,7 @@ pub fn of_sleep(world: &World) -> Held {
     Ok(())
 }
 
-fn is_settled(world: &World, host: &Instance, record: &GroupRecord) -> Held {
+fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
     let (said, now) = (world.store.records.said(), world.now);
     let Some(doing) = said.doing(host, record.round) else { return Ok(()) };
     let is_late = said.has_version(host) && doing != Doing::Upgraded;

@@ -247,9 +247,9 @@ impl World {
             return Ok(false);
         }
         let decision = &commit.decision;
-        let before = self.store.clone_hosts(decision.marks.iter().map(|marked| marked.host));
+        let before = self.store.clone_hosts(decision.transitions.iter().map(|marked| marked.host));
         let revision = commit.store(&mut self.store, self.now);
-        for (marked, before) in decision.marks.iter().zip(before) {
+        for (marked, before) in decision.transitions.iter().zip(before) {
             let after = self.store.records.instance(marked.host).and_then(|host| host.upgrade.as_deref());
             invariants::of_a_mark(&before, after, marked.mark, commit.decided_at)?;
         }
@@ -265,10 +265,10 @@ impl World {
         if opening(&decision.record) != opening(&decision.before) {
             *self.edges.entry(decision.group).or_default() += 1;
         }
-        let marks = decision.marks.iter().map(|marked| format!("{:?}", marked.mark));
+        let transitions = decision.transitions.iter().map(|marked| format!("{:?}", marked.mark));
         let entered = (decision.record.state != decision.before.state)
             .then(|| decision.record.state.as_str().to_owned());
-        for happened in marks.chain(entered) {
+        for happened in transitions.chain(entered) {
             *self.tally.entry(happened).or_default() += 1;
         }
         invariants::of_the_store(self)?;
@@ -368,7 +368,7 @@ impl World {
         })
     }
 
-    fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::Waiting>)> {
+    fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::BlockedBy>)> {
         let engine = &self.servers[0].engine;
         let groups = self.said().groups().iter().enumerate();
         groups

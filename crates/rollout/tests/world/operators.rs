@@ -1,4 +1,4 @@
-use refit_rollout::{fingerprint, run_by_hand};
+use refit_rollout::{fingerprint, run_group};
 use refit_types::{
     ClusterMaintenanceConfig, Expression, Group, GroupState, Percent, RolloutRecord, Schedule, Version,
 };
@@ -192,7 +192,7 @@ impl World {
     fn run(&mut self, group: usize) -> Held {
         let group = self.said().groups()[group].clone();
         let before = self.store.records.group(group.name.as_str());
-        let record = run_by_hand(&group, &before, self.now);
+        let record = run_group(&group, &before, self.now);
         let stays = before.state == GroupState::Succeeded;
         let expected = if stays { GroupState::Succeeded } else { GroupState::Scheduled };
         let is_forgotten = record.failed + record.timed_out == 0 && record.closed.is_none();

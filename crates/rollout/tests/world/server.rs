@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, marked};
-use refit_types::{GroupRecord, HostId, Instance, Revision};
+use refit_types::{GroupRecord, HostId, HostRecord, Revision};
 
 use super::store::{Change, Event, Records, Store, Stored};
 use crate::model;
@@ -31,11 +31,11 @@ pub struct Commit {
     said: Revision,
     groups: Vec<(String, Option<Revision>)>,
     name: String,
-    hosts: Vec<(HostId, Revision, Box<Instance>)>,
+    hosts: Vec<(HostId, Revision, Box<HostRecord>)>,
 }
 
 /// What the engine is told of a host.
-pub fn facts(plan: &Plan, instance: &Instance) -> HostFacts {
+pub fn facts(plan: &Plan, instance: &HostRecord) -> HostFacts {
     HostFacts::of(plan, instance, model::lost_since(instance))
 }
 
@@ -194,7 +194,7 @@ impl Server {
 
     fn commit(&self, decision: Decision, now: Timestamp) -> Commit {
         let plan = self.engine.plan();
-        let hosts = decision.marks.iter().map(|marked_host| {
+        let hosts = decision.transitions.iter().map(|marked_host| {
             let mut instance = self.cache.hosts[&marked_host.host].value.clone().unwrap();
             let upgrade = marked(plan, decision.group, &decision.record, &instance, marked_host.mark, now);
             instance.upgrade = Some(Box::new(upgrade.unwrap()));
@@ -228,7 +228,7 @@ impl Commit {
         let group_holds = |(name, revision): &(String, Option<Revision>)| {
             records.groups.get(name).map(|stored| stored.revision) == *revision
         };
-        let host_holds = |(host, revision, _): &(HostId, Revision, Box<Instance>)| {
+        let host_holds = |(host, revision, _): &(HostId, Revision, Box<HostRecord>)| {
             let stored = records.hosts.get(host).filter(|stored| stored.value.is_some());
             stored.map(|stored| stored.revision) == Some(*revision)
         };

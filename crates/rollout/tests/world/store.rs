@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use refit_types::{GroupRecord, HostId, Instance, Revision};
+use refit_types::{GroupRecord, HostId, HostRecord, Revision};
 
 use crate::model::{Gone, Said};
 
@@ -24,7 +24,7 @@ pub struct Event {
 pub enum Change {
     Said(Box<Said>),
     Group(String, Box<GroupRecord>),
-    Host(HostId, Option<Box<Instance>>),
+    Host(HostId, Option<Box<HostRecord>>),
 }
 
 /// All records, as the store has them or as a server believes it.
@@ -33,7 +33,7 @@ pub struct Records {
     pub said: Stored<Said>,
     pub groups: BTreeMap<String, Stored<GroupRecord>>,
     /// Hosts that were deleted keep the revision of that.
-    pub hosts: BTreeMap<HostId, Stored<Option<Box<Instance>>>>,
+    pub hosts: BTreeMap<HostId, Stored<Option<Box<HostRecord>>>>,
 }
 
 /// The one store of the cluster: what is there now, and every write that ever was.
@@ -62,7 +62,7 @@ impl Store {
         store
     }
 
-    pub fn clone_hosts(&self, hosts: impl Iterator<Item = HostId>) -> Vec<Instance> {
+    pub fn clone_hosts(&self, hosts: impl Iterator<Item = HostId>) -> Vec<HostRecord> {
         hosts.filter_map(|host| self.records.instance(host).cloned()).collect()
     }
 
@@ -80,7 +80,7 @@ impl Store {
     pub fn put_together(
         &mut self,
         group: Option<(String, GroupRecord)>,
-        hosts: Vec<(HostId, Option<Box<Instance>>)>,
+        hosts: Vec<(HostId, Option<Box<HostRecord>>)>,
         at: Timestamp,
     ) -> Revision {
         self.revision.0 += 1;
@@ -102,11 +102,11 @@ impl Records {
         &self.said.value
     }
 
-    pub fn instance(&self, host: HostId) -> Option<&Instance> {
+    pub fn instance(&self, host: HostId) -> Option<&HostRecord> {
         self.hosts.get(&host)?.value.as_deref()
     }
 
-    pub fn instances(&self) -> Vec<&Instance> {
+    pub fn instances(&self) -> Vec<&HostRecord> {
         self.hosts.values().filter_map(|stored| stored.value.as_deref()).collect()
     }
 

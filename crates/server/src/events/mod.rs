@@ -1,23 +1,23 @@
 //! What was done to the cluster, by whom, and what became of it: kept in the store, so that every server
 //! tells the same.
 
+mod audited_write;
 mod differences;
-mod following;
-mod pruning;
-mod recording;
+mod follower;
+mod retention;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{Error, Item, Key, KeyRange, Patience, Result, SharedBackend};
+use refit_backend::{Backoff, Error, Item, Key, KeyRange, Result, SharedBackend};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use audited_write::Change;
 pub(crate) use differences::Difference;
-pub(crate) use following::Follower;
-pub(crate) use pruning::Bounds;
-pub(crate) use recording::Change;
+pub(crate) use follower::Follower;
+pub(crate) use retention::Bounds;
 
 const PREFIX: &str = "/events/v1/default";
 
@@ -144,7 +144,7 @@ impl Events {
     /// Writes an event by itself, through short absences of the store.
     pub(crate) async fn record(&self, event: Event) -> Result<()> {
         let (key, value) = self.entry(event)?;
-        let mut patience = Patience::of(TRY_FOR);
+        let mut patience = Backoff::of(TRY_FOR);
         loop {
             match self.backend.put(&key, value.clone().into()).await {
                 // To write the same key again is harmless if it had been written after all.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use refit_types::{Instance, Version};
+use refit_types::{HostRecord, Version};
 
 /// Hosts by the version that they run. Hosts that never reported run none.
 pub(crate) type Versions = BTreeMap<Option<Version>, u64>;
@@ -17,13 +17,13 @@ pub(crate) struct Counters {
     pub(crate) changes: u64,
 }
 
-fn version_of(instance: &Instance) -> Option<&Version> {
+fn version_of(instance: &HostRecord) -> Option<&Version> {
     instance.report.as_ref().map(|report| &report.version)
 }
 
 impl Counters {
     /// Takes in what became of one record.
-    pub(crate) fn changed(&mut self, before: Option<&Instance>, after: Option<&Instance>) {
+    pub(crate) fn changed(&mut self, before: Option<&HostRecord>, after: Option<&HostRecord>) {
         if let (Some(before), Some(after)) = (before, after) {
             let is_only_seen = before.report == after.report
                 && before.server == after.server

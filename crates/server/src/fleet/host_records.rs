@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use refit_backend::{Change, Event, Item, Key, KeyRange, Result, Revision};
 use refit_rollout::HostMap;
-use refit_types::{GroupName, HostId, Instance};
+use refit_types::{GroupName, HostId, HostRecord};
 
 use super::counters::Counters;
 use super::store_snapshot::Versioned;
@@ -31,7 +31,7 @@ pub(crate) fn host_of(key: &Key) -> Option<HostId> {
 /// What is stored of a host.
 #[derive(Debug, Clone)]
 pub(crate) enum HostRead {
-    Record(Arc<Instance>),
+    Record(Arc<HostRecord>),
     Unreadable(Arc<UnreadableHost>),
 }
 
@@ -55,8 +55,8 @@ pub(crate) struct HostEvent {
 impl HostRead {
     /// Reads what is stored of a host.
     pub(crate) fn of(item: &Item) -> Self {
-        let read = serde_json::from_slice::<Instance>(&item.value).map_err(|error| error.to_string());
-        let is_its_own = |instance: &Instance| host_of(&item.key) == Some(instance.host_id);
+        let read = serde_json::from_slice::<HostRecord>(&item.value).map_err(|error| error.to_string());
+        let is_its_own = |instance: &HostRecord| host_of(&item.key) == Some(instance.host_id);
         let read = read.and_then(|instance| match is_its_own(&instance) {
             true => Ok(instance),
             false => Err(format!("it is of the host {}", instance.host_id)),
@@ -127,7 +127,7 @@ impl ByServer {
 /// Every record of hosts as it was loaded, with what is counted of them.
 #[derive(Debug, Default)]
 pub(crate) struct HostRecords {
-    pub(crate) hosts: HostMap<Versioned<Arc<Instance>>>,
+    pub(crate) hosts: HostMap<Versioned<Arc<HostRecord>>>,
     pub(crate) unreadable: Arc<BTreeMap<HostId, Versioned<Arc<UnreadableHost>>>>,
     pub(crate) by_server: ByServer,
     pub(crate) counters: Counters,
@@ -135,7 +135,7 @@ pub(crate) struct HostRecords {
 
 impl HostRecords {
     /// Takes in a record; what was there before. Nothing happens if something as new is known.
-    pub(crate) fn set(&mut self, host: HostId, instance: Arc<Instance>, revision: Revision) -> Applied {
+    pub(crate) fn set(&mut self, host: HostId, instance: Arc<HostRecord>, revision: Revision) -> Applied {
         if self.revision(host).is_some_and(|known| known >= revision) {
             return Applied::Outdated;
         }
@@ -194,5 +194,5 @@ pub(crate) enum Applied {
     /// Something as new was known.
     Outdated,
     /// It is known now, and what was known before.
-    Changed { before: Option<Arc<Instance>> },
+    Changed { before: Option<Arc<HostRecord>> },
 }

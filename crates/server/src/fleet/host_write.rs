@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{Error, Expect, Patience, Result, Revision, SharedBackend, Transaction};
-use refit_types::{HostId, Instance};
+use refit_backend::{Backoff, Error, Expect, Result, Revision, SharedBackend, Transaction};
+use refit_types::{HostId, HostRecord};
 use uuid::Uuid;
 
 use super::host_records::{self, HostRead, UnreadableHost};
@@ -30,7 +30,7 @@ pub(crate) enum HostChange {
 /// What is stored of a host once a write is done.
 #[derive(Debug, Clone)]
 pub(crate) enum HostState {
-    Known(Versioned<Arc<Instance>>),
+    Known(Versioned<Arc<HostRecord>>),
     Unreadable(Versioned<Arc<UnreadableHost>>),
     /// It was removed, as of that revision.
     Removed(Revision),
@@ -38,7 +38,7 @@ pub(crate) enum HostState {
 
 impl HostChange {
     /// The record after it, if it must be written.
-    pub(crate) fn apply(&self, known: &Instance, server: &str, now: Timestamp) -> Option<Instance> {
+    pub(crate) fn apply(&self, known: &HostRecord, server: &str, now: Timestamp) -> Option<HostRecord> {
         match self {
             Self::Heartbeat(heartbeat) => after_heartbeat(known, heartbeat, server, now),
             Self::Departure(session) => after_departure(known, *session, server, now),
@@ -53,10 +53,10 @@ pub(crate) async fn write_host(
     server: Arc<str>,
     now: fn() -> Timestamp,
     host: HostId,
-    mut known: Option<Versioned<Arc<Instance>>>,
+    mut known: Option<Versioned<Arc<HostRecord>>>,
     change: HostChange,
 ) -> Result<HostState> {
-    let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+    let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
     loop {
         let present = match known {
             Some(known) => known,

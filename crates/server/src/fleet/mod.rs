@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use refit_backend::{Error, Expect, Patience, Result, Revision, SharedBackend, Transaction};
-use refit_types::{AgentRole, HostId, Instance, StoredWord, Version};
+use refit_backend::{Backoff, Error, Expect, Result, Revision, SharedBackend, Transaction};
+use refit_types::{AgentRole, HostId, HostRecord, StoredWord, Version};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -137,7 +137,7 @@ impl Fleet {
     }
 
     /// The host's record as this server knows it, and when that was written.
-    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
+    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<HostRecord>, Revision)> {
         self.peek(|view| view.known(host))
     }
 
@@ -164,14 +164,14 @@ impl Fleet {
         roles: &[AgentRole],
         proven: bool,
     ) -> Result<(), JoinRefused> {
-        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let (expect, instance) = match self.stored(host).await? {
                 HostState::Removed(_) => {
-                    (Expect::Absent, Instance::joined(host, hostname, roles.to_vec(), (self.now)()))
+                    (Expect::Absent, HostRecord::joined(host, hostname, roles.to_vec(), (self.now)()))
                 }
                 HostState::Known(known) if proven || known.value.report.is_none() => {
-                    let mut instance = Instance::clone(&known.value);
+                    let mut instance = HostRecord::clone(&known.value);
                     instance.hostname = hostname.into();
                     instance.roles.extend(roles.iter().copied().map(StoredWord::Known));
                     instance.roles.sort();
@@ -284,12 +284,12 @@ impl Fleet {
     pub(crate) fn walk(
         &self,
         after: Option<HostId>,
-        mut look: impl FnMut(&[&Arc<Instance>]) -> ControlFlow<()>,
+        mut look: impl FnMut(&[&Arc<HostRecord>]) -> ControlFlow<()>,
     ) {
         let view = self.view();
         let mut hosts = view.hosts.iter_after(after).map(|(_, known)| &known.value);
         loop {
-            let some: Vec<&Arc<Instance>> = hosts.by_ref().take(AT_ONCE).collect();
+            let some: Vec<&Arc<HostRecord>> = hosts.by_ref().take(AT_ONCE).collect();
             if some.is_empty() || look(&some).is_break() {
                 return;
             }
@@ -297,7 +297,7 @@ impl Fleet {
     }
 
     /// When the host was last heard, as exactly as this server knows.
-    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
+    pub(crate) fn last_seen(&self, instance: &HostRecord) -> Timestamp {
         self.peek(|view| view.last_seen(instance))
     }
 

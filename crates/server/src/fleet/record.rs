@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Instance, PastUpdate, Report, UnknownFields};
+use refit_types::{HostRecord, PastUpdate, Report, UnknownFields};
 use uuid::Uuid;
 
 /// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
@@ -29,14 +29,14 @@ pub(crate) struct Heartbeat {
 
 /// The record after a heartbeat that `server` received, if it must be written.
 pub(crate) fn after_heartbeat(
-    known: &Instance,
+    known: &HostRecord,
     heartbeat: &Heartbeat,
     server: &str,
     now: Timestamp,
-) -> Option<Instance> {
+) -> Option<HostRecord> {
     if is_superseded(known, heartbeat) {
         let noted = known.duplicate_at.is_some_and(|at| !passed(at, DUPLICATE_WITHIN, now));
-        return (!noted).then(|| Instance { duplicate_at: Some(now), ..known.clone() });
+        return (!noted).then(|| HostRecord { duplicate_at: Some(now), ..known.clone() });
     }
     let duplicate_at = known.duplicate_at.filter(|at| !passed(*at, DUPLICATE_FOR, now));
     let identity_expires = heartbeat.identity_expires.or(known.identity_expires);
@@ -48,7 +48,7 @@ pub(crate) fn after_heartbeat(
     if unchanged && !passed(known.last_seen, SEEN_WITHIN, now) {
         return None;
     }
-    Some(Instance {
+    Some(HostRecord {
         hostname: heartbeat.hostname.clone(),
         last_seen: now,
         report: Some(heartbeat.report.clone()),
@@ -61,7 +61,7 @@ pub(crate) fn after_heartbeat(
 }
 
 /// The last updates, with the one that this report tells of.
-fn past_after(known: &Instance, report: &Report, now: Timestamp) -> Box<[PastUpdate]> {
+fn past_after(known: &HostRecord, report: &Report, now: Timestamp) -> Box<[PastUpdate]> {
     let Some(before) = &known.report else { return known.past.clone() };
     let failure = |report: &Report| report.updater.as_ref().and_then(|updater| updater.last_failure.clone());
     let told = if before.version != report.version {
@@ -91,7 +91,7 @@ fn past_after(known: &Instance, report: &Report, now: Timestamp) -> Box<[PastUpd
 }
 
 /// Whether a process that started later has reported as this host: then two of them run.
-pub(crate) fn is_superseded(known: &Instance, heartbeat: &Heartbeat) -> bool {
+pub(crate) fn is_superseded(known: &HostRecord, heartbeat: &Heartbeat) -> bool {
     let ours = &heartbeat.report.session;
     let recorded = known.report.as_ref().map(|report| &report.session);
     recorded.is_some_and(|session| session.id != ours.id && session.started_at > ours.started_at)
@@ -99,13 +99,13 @@ pub(crate) fn is_superseded(known: &Instance, heartbeat: &Heartbeat) -> bool {
 
 /// The record after the connection of that session to `server` ended, if it must be written.
 pub(crate) fn after_departure(
-    known: &Instance,
+    known: &HostRecord,
     session: Uuid,
     server: &str,
     now: Timestamp,
-) -> Option<Instance> {
+) -> Option<HostRecord> {
     let is_its_own = known.report.as_ref().is_some_and(|report| report.session.id == session);
-    (is_its_own && known.server.as_deref() == Some(server)).then(|| Instance {
+    (is_its_own && known.server.as_deref() == Some(server)).then(|| HostRecord {
         server: None,
         last_seen: now,
         ..known.clone()
@@ -113,7 +113,7 @@ pub(crate) fn after_departure(
 }
 
 /// Whether the host has been away for so long that it no longer belongs to the fleet.
-pub(crate) fn is_forgotten(known: &Instance, now: Timestamp) -> bool {
+pub(crate) fn is_forgotten(known: &HostRecord, now: Timestamp) -> bool {
     passed(known.last_seen, FORGET_AFTER, now)
 }
 
@@ -139,9 +139,9 @@ mod tests {
         Uuid::from_u128(name.bytes().map(u128::from).sum())
     }
 
-    fn host() -> Instance {
+    fn host() -> HostRecord {
         let id = "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55".parse().unwrap();
-        Instance::joined(id, "web-1", vec![AgentRole::Node], at(0))
+        HostRecord::joined(id, "web-1", vec![AgentRole::Node], at(0))
     }
 
     fn beat(session: &str, started: i64, version: &str) -> Heartbeat {
@@ -170,7 +170,7 @@ mod tests {
         assert!(after_heartbeat(&first, &beat("a", 0, "1.0.1"), "s1", at(40)).is_some(), "a new version");
         assert!(after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s2", at(40)).is_some(), "another server");
         let later = after_heartbeat(&first, &beat("a", 0, "1.0.0"), "s1", at(1000)).unwrap();
-        assert_eq!(later, Instance { last_seen: at(1000), ..first });
+        assert_eq!(later, HostRecord { last_seen: at(1000), ..first });
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         }
         assert_eq!(host.past.len(), MOST_PAST);
         let before = with_newer_fields(&serde_json::to_value(&host).unwrap());
-        let host: Instance = serde_json::from_value(before.clone()).unwrap();
+        let host: HostRecord = serde_json::from_value(before.clone()).unwrap();
 
         let mut same = beat("a", 0, &format!("1.0.{MOST_PAST}"));
         same.report.updater = failure("died");

@@ -13,7 +13,7 @@ use super::store_snapshot::{
     Readable, SnapshotChange, StoreSnapshot, Stored, Versioned, as_it_is, config_key, decoded, plan_key,
     version_key,
 };
-use crate::{Features, presence};
+use crate::{Features, server_registry};
 
 const GROUPS: &str = "/rollouts/v1/default/groups";
 
@@ -67,7 +67,7 @@ impl StoreReading {
             Read::Key(version_key()?),
             Read::Key(plan_key()?),
             below(GROUPS)?,
-            below(presence::PREFIX)?,
+            below(server_registry::PREFIX)?,
         ];
         let mut read = backend.read(&reads).await?;
         let snapshot = StoreSnapshot::at(read.revision, features);

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use refit_backend::{Error, Expect, Item, Key, Result, Revision};
-use refit_migrations::{Form, autoupdate_version_v1, cluster_maintenance_config_v1};
+use refit_migrations::{StorageFormat, autoupdate_version_v1, cluster_maintenance_config_v1};
 use refit_rollout::{Plan, fingerprint};
 use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, FeatureLevel, Kind, RolloutRecord, Schedule};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Features, presence};
+use crate::{Features, server_registry};
 
 /// Something stored, and when it was last written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl SnapshotChange {
     pub(super) fn of_key(key: &Key, item: Option<&Item>) -> Option<Self> {
         let text = key.as_str();
         let name = |prefix: &str| text.strip_prefix(prefix)?.strip_prefix('/');
-        if let Some(id) = name(presence::PREFIX) {
+        if let Some(id) = name(server_registry::PREFIX) {
             let record = item.map(|item| Versioned {
                 value: serde_json::from_slice(&item.value).unwrap_or_default(),
                 revision: item.revision,
@@ -252,7 +252,7 @@ pub(crate) fn plan_key() -> Result<Key> {
     Key::new(PLAN)
 }
 
-fn resource<T>(form: &Form<T>, item: &Item) -> Versioned<Readable<T>> {
+fn resource<T>(form: &StorageFormat<T>, item: &Item) -> Versioned<Readable<T>> {
     let value = (form.decode)(form.name(&item.key), &item.value).map_err(|reason| reason.to_string().into());
     Versioned { value, revision: item.revision }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use refit_backend::Revision;
 use refit_rollout::{HostMap, RolloutView};
-use refit_types::{HostId, Instance};
+use refit_types::{HostId, HostRecord};
 use uuid::Uuid;
 
 use super::connection::Connection;
@@ -23,7 +23,7 @@ pub(crate) const KNOWS_FOR: Duration = Duration::from_secs(5);
 /// What this server knows at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FleetView {
-    pub(crate) hosts: HostMap<Versioned<Arc<Instance>>>,
+    pub(crate) hosts: HostMap<Versioned<Arc<HostRecord>>>,
     /// Hosts whose records are there and cannot be read.
     pub(crate) unreadable: Arc<BTreeMap<HostId, Versioned<Arc<UnreadableHost>>>>,
     /// The hosts that this server hears.
@@ -49,7 +49,7 @@ impl FleetView {
     }
 
     /// The host's record, and when that was written.
-    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<Instance>, Revision)> {
+    pub(crate) fn known(&self, host: HostId) -> Option<(Arc<HostRecord>, Revision)> {
         self.hosts.get(host).map(|known| (known.value.clone(), known.revision))
     }
 
@@ -58,8 +58,8 @@ impl FleetView {
         &self,
         after: Option<HostId>,
         limit: usize,
-        wanted: impl Fn(&Instance) -> bool,
-    ) -> (Vec<Arc<Instance>>, bool) {
+        wanted: impl Fn(&HostRecord) -> bool,
+    ) -> (Vec<Arc<HostRecord>>, bool) {
         let mut page = Vec::new();
         for (_, known) in self.hosts.iter_after(after).filter(|(_, known)| wanted(&known.value)) {
             if page.len() == limit {
@@ -71,12 +71,12 @@ impl FleetView {
     }
 
     /// Since when no server hears the host.
-    pub(crate) fn lost_since(&self, instance: &Instance) -> Option<Timestamp> {
+    pub(crate) fn lost_since(&self, instance: &HostRecord) -> Option<Timestamp> {
         lost_since(&self.snapshot, &self.deaths, instance)
     }
 
     /// When the host was last heard, as exactly as this server knows.
-    pub(crate) fn last_seen(&self, instance: &Instance) -> Timestamp {
+    pub(crate) fn last_seen(&self, instance: &HostRecord) -> Timestamp {
         let heard = self.connections.get(instance.host_id).and_then(|connection| connection.heard_at());
         heard.map_or(instance.last_seen, |heard| heard.max(instance.last_seen))
     }
@@ -108,7 +108,7 @@ impl FleetView {
 pub(crate) fn lost_since(
     snapshot: &StoreSnapshot,
     deaths: &HashMap<Box<str>, Timestamp>,
-    instance: &Instance,
+    instance: &HostRecord,
 ) -> Option<Timestamp> {
     match instance.server.as_deref() {
         Some(server) if snapshot.servers.contains_key(server) => None,

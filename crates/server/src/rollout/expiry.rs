@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{HostId, Instance};
+use refit_types::{HostId, HostRecord};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -43,7 +43,7 @@ impl Rollouts {
             lost.map(|(host, known)| (host, known.value.hostname.clone())).collect::<Vec<_>>()
         });
         for (host, hostname) in walk.await.unwrap_or_default() {
-            let holds = |instance: &Instance| is_long_lost(&self.fleet.view(), instance, now);
+            let holds = |instance: &HostRecord| is_long_lost(&self.fleet.view(), instance, now);
             let message = format!("forgot {hostname}, which was away for 30 days");
             let event = || self.event("node.removed", &format!("node/{host}"), &message);
             match self.remove_if(host, holds, event).await {
@@ -61,11 +61,11 @@ impl Rollouts {
     pub(super) async fn clear_stale_connections(&self) {
         let (view, server) = (self.fleet.view(), self.server.clone());
         let walk = tokio::task::spawn_blocking(move || {
-            let is_stale = |host: HostId, instance: &Instance| {
+            let is_stale = |host: HostId, instance: &HostRecord| {
                 instance.server.as_deref() == Some(&*server) && view.connections.get(host).is_none()
             };
             let stale = view.hosts.iter().filter(|(host, known)| is_stale(*host, &known.value));
-            let session = |instance: &Instance| instance.report.as_ref().map(|report| report.session.id);
+            let session = |instance: &HostRecord| instance.report.as_ref().map(|report| report.session.id);
             stale.filter_map(|(host, known)| Some((host, session(&known.value)?))).collect::<Vec<(_, Uuid)>>()
         });
         for (host, session) in walk.await.unwrap_or_default() {
@@ -75,6 +75,6 @@ impl Rollouts {
 }
 
 /// Whoever is connected is not away, whatever a clock that was set wrongly makes of the time.
-pub(super) fn is_long_lost(view: &FleetView, instance: &Instance, now: Timestamp) -> bool {
+pub(super) fn is_long_lost(view: &FleetView, instance: &HostRecord, now: Timestamp) -> bool {
     is_forgotten(instance, now) && view.is_certain() && view.lost_since(instance).is_some()
 }

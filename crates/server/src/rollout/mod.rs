@@ -2,7 +2,7 @@
 //! by itself. Any number of servers do so at once; compare and swap keeps them from doing anything twice.
 
 mod expiry;
-mod host_view;
+mod host_status;
 mod operator;
 mod status;
 
@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use crate::Features;
 use crate::events::{Event, Events, SERVER};
 use crate::fleet::{Fleet, StoreReading, encoded, group_key, plan_key, readable};
-pub(crate) use host_view::{Place, Survey};
+pub(crate) use host_status::{HostPosition, HostStatuses};
 pub(crate) use operator::OperatorError;
-pub(crate) use status::Standing;
+pub(crate) use status::HostStatus;
 
 /// How often the store is read, and what has happened since is decided upon: often enough for a rollout to move in
 /// seconds, and rarely enough that hosts share the writes of their group.
@@ -156,7 +156,7 @@ impl Rollouts {
     /// was connected before then is better off with one of them.
     pub(crate) fn should_disconnect(&self, connected: Instant) -> bool {
         self.fleet.peek(|view| {
-            let silent = view.heard.filter(|heard| heard.elapsed() > crate::presence::TTL);
+            let silent = view.heard.filter(|heard| heard.elapsed() > crate::server_registry::TTL);
             silent.is_some_and(|since| connected < since) && view.snapshot.servers.len() > 1
         })
     }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::{Error, Expect, Key, Patience, Result, Transaction};
-use refit_rollout::{HostFacts, Plan, removed, run_by_hand};
-use refit_types::{FeatureLevel, Group, GroupName, GroupRecord, HostId, Instance, Resource, RolloutRecord};
+use refit_backend::{Backoff, Error, Expect, Key, Result, Transaction};
+use refit_rollout::{HostFacts, Plan, removed, run_group};
+use refit_types::{FeatureLevel, Group, GroupName, GroupRecord, HostId, HostRecord, Resource, RolloutRecord};
 
 use super::Rollouts;
 use crate::events::Event;
@@ -57,7 +57,7 @@ impl Rollouts {
         let message = format!("{by} ran {name} by hand");
         self.change_group(name, by, "group.run", &message, |found, now| {
             match found.stored.snapshot.settings().agent_auto_update.enabled {
-                true => Ok(run_by_hand(&found.group, &found.record, now)),
+                true => Ok(run_group(&found.group, &found.record, now)),
                 false => Err(OperatorError::Disabled),
             }
         })
@@ -157,7 +157,7 @@ impl Rollouts {
         &self,
         make: impl Fn(&StoreReading) -> Result<Transaction, OperatorError>,
     ) -> Result<(), OperatorError> {
-        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let stored = self.read_store().await?;
             if self.begin_if_due(&stored).await? {
@@ -185,10 +185,10 @@ impl Rollouts {
     pub(super) async fn remove_if(
         &self,
         host: HostId,
-        holds: impl Fn(&Instance) -> bool,
+        holds: impl Fn(&HostRecord) -> bool,
         event: impl Fn() -> Event,
     ) -> Result<bool> {
-        let mut patience = Patience::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let stored = self.read_store().await?;
             let known = match self.fleet.stored(host).await? {
@@ -246,7 +246,7 @@ fn find_group(stored: &StoreReading, name: &str) -> Result<Found, OperatorError>
 fn without(
     stored: &StoreReading,
     name: &GroupName,
-    instance: &Instance,
+    instance: &HostRecord,
 ) -> Result<(Key, Expect, Option<Vec<u8>>)> {
     let (key, expect) = stored.group_unchanged(name)?;
     let Some(plan) = readable(&stored.snapshot.plan) else { return Ok((key, expect, None)) };

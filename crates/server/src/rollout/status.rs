@@ -4,7 +4,7 @@ use refit_convert::blocked_by;
 use refit_proto::code_of;
 use refit_proto::rollouts::v1 as wire;
 use refit_rollout::{Ended, HostFacts, RolloutView};
-use refit_types::{GroupRecord, HostId, Instance, Schedule};
+use refit_types::{GroupRecord, HostId, HostRecord, Schedule};
 
 use super::{OperatorError, Rollouts};
 use crate::fleet::FleetView;
@@ -12,7 +12,7 @@ use crate::rpc::timestamp;
 
 /// What a host of a group is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum HostStatus {
     Upgraded,
     InFlight,
     Failed,
@@ -22,7 +22,7 @@ pub(crate) enum Standing {
     Unchanged,
 }
 
-impl Standing {
+impl HostStatus {
     pub(crate) const ALL: [(Self, &str); 7] = [
         (Self::Upgraded, "upgraded"),
         (Self::InFlight, "in_flight"),
@@ -98,7 +98,7 @@ impl Rollouts {
     pub(crate) fn group_hosts(
         &self,
         group: &str,
-        wanted: Option<Standing>,
+        wanted: Option<HostStatus>,
         after: Option<HostId>,
         limit: usize,
     ) -> Result<(Vec<wire::GroupHost>, bool), OperatorError> {
@@ -116,11 +116,11 @@ impl Rollouts {
         let record = rollout.group_record(position).cloned();
         let record = record.unwrap_or_else(|| GroupRecord::fresh(plan.epoch, plan.began_at));
         // The engine has worked out which group takes a host: expressions are too slow to ask for a fleet.
-        let standing = |instance: &Instance| {
+        let standing = |instance: &HostRecord| {
             let facts = rollout.facts(instance.host_id).filter(|facts| facts.group == Some(position))?;
-            Some((Standing::of(&facts, &record), facts))
+            Some((HostStatus::of(&facts, &record), facts))
         };
-        let is_wanted = |instance: &Instance| {
+        let is_wanted = |instance: &HostRecord| {
             standing(instance).is_some_and(|(found, _)| wanted.is_none_or(|wanted| wanted == found))
         };
         let found = view.hosts.iter_after(after).filter(|(_, known)| is_wanted(&known.value));
@@ -188,35 +188,35 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
 pub(super) fn reason(
     view: &FleetView,
     plan: &refit_rollout::Plan,
-    instance: &Instance,
+    instance: &HostRecord,
     facts: &HostFacts,
-    standing: Standing,
+    standing: HostStatus,
 ) -> String {
     let shown = |at: jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
     let version = instance.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
     let told = || facts.started.map(shown).unwrap_or_default();
     let failed = HostFacts::failed_because(plan, instance).unwrap_or_default();
     match standing {
-        Standing::Upgraded => String::new(),
-        Standing::Failed => failed,
-        Standing::TimedOut if facts.undone => format!("told at {}, and late {failed}", told()),
-        Standing::TimedOut if facts.proving => {
+        HostStatus::Upgraded => String::new(),
+        HostStatus::Failed => failed,
+        HostStatus::TimedOut if facts.undone => format!("told at {}, and late {failed}", told()),
+        HostStatus::TimedOut if facts.proving => {
             format!("told at {}, runs {version}, and its updater has not said that it stays", told())
         }
-        Standing::TimedOut => format!("told at {}, still on {version}", told()),
-        Standing::InFlight if facts.proving => {
+        HostStatus::TimedOut => format!("told at {}, still on {version}", told()),
+        HostStatus::InFlight if facts.proving => {
             format!("told at {}, runs {version}, which its updater watches", told())
         }
-        Standing::InFlight => {
+        HostStatus::InFlight => {
             let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
             format!("told at {}{acknowledged}", told())
         }
-        Standing::Held => HostFacts::held_because(plan, instance).unwrap_or_default(),
-        Standing::Away => match view.lost_since(instance) {
+        HostStatus::Held => HostFacts::held_because(plan, instance).unwrap_or_default(),
+        HostStatus::Away => match view.lost_since(instance) {
             Some(since) => format!("not connected since {}", shown(since)),
             None => String::new(),
         },
-        Standing::Unchanged if !facts.member => "becomes a member when the group next opens".into(),
-        Standing::Unchanged => "waits for its turn".into(),
+        HostStatus::Unchanged if !facts.member => "becomes a member when the group next opens".into(),
+        HostStatus::Unchanged => "waits for its turn".into(),
     }
 }

@@ -51,7 +51,7 @@ async fn what_another_server_has_stored_is_not_stored_again() {
     second.hold(GROUPS);
     let key = Fleet::key(host(1)).unwrap();
     let stored = inner.get(&key).await.unwrap().unwrap();
-    let mut instance: refit_types::Instance = serde_json::from_slice(&stored.value).unwrap();
+    let mut instance: refit_types::HostRecord = serde_json::from_slice(&stored.value).unwrap();
     instance.report.as_mut().unwrap().version = "2.0.0".parse().unwrap();
     inner.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
     let sent = async || {
@@ -203,7 +203,7 @@ async fn a_host_that_is_gone_is_not_taken_for_connected() {
     let bare = Bare::with_hosts(&store(), 2).await;
     // What is stored says that it is connected here, and no stream is.
     let key = Fleet::key(host(3)).unwrap();
-    let mut instance = refit_types::Instance::clone(&bare.known(2));
+    let mut instance = refit_types::HostRecord::clone(&bare.known(2));
     instance.host_id = host(3);
     bare.backend.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
     bare.knows(3).await;
@@ -281,7 +281,7 @@ async fn nobody_times_out_before_hosts_could_come_back() {
     for n in 1..=4 {
         let key = Fleet::key(host(n)).unwrap();
         let item = backend.get(&key).await.unwrap().unwrap();
-        let mut instance: refit_types::Instance = serde_json::from_slice(&item.value).unwrap();
+        let mut instance: refit_types::HostRecord = serde_json::from_slice(&item.value).unwrap();
         let upgrade = instance.upgrade.as_mut().unwrap();
         upgrade.start_time = Some(upgrade.start_time.unwrap() - Duration::from_secs(3600));
         backend.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();

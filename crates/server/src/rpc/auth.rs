@@ -13,7 +13,7 @@ use super::{store_status, timestamp};
 use crate::access::caller;
 use crate::authorities::Authorities;
 use crate::events::{Event, Events};
-use crate::issued;
+use crate::issued_identities;
 use crate::web::{Bearer, Sessions, SignInError};
 
 /// Signs identities for people, and lets them in to the dashboard.
@@ -58,7 +58,8 @@ impl AuthService for Auth {
             format!("signed an identity with the roles {roles}, good until {until}, serial {serial}");
         let event = Event::new("identity.signed", by.name(), format!("user/{user}"), message);
         let entry = self.events.entry(event).map_err(store_status)?;
-        let noted = issued::note(&self.backend, user.as_str(), &certificate, signer, &[entry]).await;
+        let noted =
+            issued_identities::note(&self.backend, user.as_str(), &certificate, signer, &[entry]).await;
         noted.map_err(store_status)?;
         tracing::info!(
             target: "audit", by = by.name(), from = %by.peer.address, %user, %roles,

@@ -8,14 +8,14 @@ use refit_proto::cluster::v1 as wire;
 use refit_proto::cluster::v1::cluster_service_server::ClusterService;
 use refit_proto::code_of;
 use refit_proto::v1::RotationPhase;
-use refit_types::{Channel, Instance, Kind};
+use refit_types::{Channel, HostRecord, Kind};
 use tonic::{Request, Response, Status};
 
 use super::{service_status, store_status, timestamp};
 use crate::access::{Caller, caller};
 use crate::authorities::Authorities;
 use crate::fleet::{Fleet, FleetView};
-use crate::presence::{ServerRecord, live_servers};
+use crate::server_registry::{ServerRecord, live_servers};
 
 /// Tells how the cluster is.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl Cluster {
         let live: BTreeSet<String> = live.iter().map(|server| server.id.clone()).collect();
         let count = move |view: &FleetView| {
             let is_heard =
-                |instance: &Instance| instance.server.as_deref().is_some_and(|id| live.contains(id));
+                |instance: &HostRecord| instance.server.as_deref().is_some_and(|id| live.contains(id));
             let connected = view.hosts.iter().filter(|(_, known)| is_heard(&known.value)).count();
             wire::Hosts { total: view.hosts.len() as u64, connected: connected as u64 }
         };

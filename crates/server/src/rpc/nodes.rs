@@ -9,7 +9,7 @@ use refit_pki::{NewToken, Token, TokenStore};
 use refit_proto::nodes::v1 as wire;
 use refit_proto::nodes::v1::node_service_server::NodeService;
 use refit_proto::{code_of, codes_of, v1 as wire_types};
-use refit_types::{AgentRole, HostId, Instance, Labels};
+use refit_types::{AgentRole, HostId, HostRecord, Labels};
 use tonic::{Request, Response, Status};
 
 use super::{paging, store_status, timestamp, token_status};
@@ -17,8 +17,8 @@ use crate::access::caller;
 use crate::authorities::Authorities;
 use crate::events::{Event, Events};
 use crate::fleet::Fleet;
-use crate::presence::live_servers;
 use crate::rollout::Rollouts;
+use crate::server_registry::live_servers;
 
 /// The hosts of the fleet, and the tokens by which they join.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ impl NodeService for Nodes {
         let labels =
             Labels::try_from(labels).map_err(|error| Status::invalid_argument(format!("labels: {error}")))?;
         let search = request.search;
-        let wanted = move |instance: &Instance| {
+        let wanted = move |instance: &HostRecord| {
             instance.has_labels(&labels) && (search.is_empty() || instance.matches(&search))
         };
         let page = self.fleet.survey(move |view| view.page(after, size, wanted)).await;
@@ -144,7 +144,7 @@ impl NodeService for Nodes {
 }
 
 impl Nodes {
-    fn on_the_wire(&self, instance: &Instance, live: &BTreeSet<&str>) -> wire::Node {
+    fn on_the_wire(&self, instance: &HostRecord, live: &BTreeSet<&str>) -> wire::Node {
         let report = instance.report.as_ref();
         let text = |value: Option<String>| value.unwrap_or_default();
         let labels = |labels: Option<&Labels>| {

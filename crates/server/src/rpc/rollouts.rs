@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{paging, store_status};
 use crate::access::caller;
-use crate::rollout::{OperatorError, Rollouts, Standing};
+use crate::rollout::{HostStatus, OperatorError, Rollouts};
 
 /// How far the fleet is, and what operators do about it.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl RolloutService for RolloutRpc {
         let after = after.map_err(|error| Status::invalid_argument(format!("page_token: {error}")))?;
         let outcome = request.outcome_text();
         let wanted = Some(outcome.as_str()).filter(|text| !text.is_empty());
-        let wanted = wanted.map(Standing::parse).transpose();
+        let wanted = wanted.map(HostStatus::parse).transpose();
         let wanted = wanted.map_err(|error| Status::invalid_argument(format!("outcome: {error}")))?;
         let rollouts = self.rollouts.clone();
         // A fleet is walked away from the threads that answer.
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn every_outcome_has_a_number_on_the_wire() {
-        for (_, text) in Standing::ALL {
+        for (_, text) in HostStatus::ALL {
             assert_ne!(code_of::<wire::HostOutcome>(text), 0, "{text}");
         }
-        assert_eq!(Standing::ALL.len(), wire::HostOutcome::TEXTS.len());
+        assert_eq!(HostStatus::ALL.len(), wire::HostOutcome::TEXTS.len());
     }
 }

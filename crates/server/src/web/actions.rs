@@ -9,10 +9,10 @@ use refit_types::{GroupName, Version};
 use tonic::Request;
 
 use super::Web;
-use super::answer::{Frame, Refusal, redirect, rendered};
+use super::format::counted;
+use super::request::PageRequest;
+use super::response::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::{PAUSE, RESUME, RUN};
-use super::visit::Visit;
-use super::words::counted;
 use crate::access::Caller;
 
 /// What an operator can do about a rollout, each as the method of the API that does it.
@@ -65,7 +65,7 @@ struct ConfirmPage {
 
 impl Web {
     /// Asks once, and says what will happen.
-    pub(super) async fn confirm(&self, visit: &Visit, word: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn confirm(&self, visit: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
         let action = Action::parse(word)?;
         visit.caller(action.method(), None)?;
         self.rollouts.look().await?;
@@ -84,7 +84,7 @@ impl Web {
     }
 
     /// Does it, as the method of the API would that the same person called.
-    pub(super) async fn act(&self, visit: &Visit, word: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn act(&self, visit: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
         visit.posted()?;
         let action = Action::parse(word)?;
         let caller = visit.caller(action.method(), None)?;
@@ -117,7 +117,7 @@ pub(super) fn called_by<T>(caller: Caller, message: T) -> Request<T> {
 }
 
 /// What was done, once it is; in the words of `refitctl`.
-pub(super) fn said(visit: &Visit) -> String {
+pub(super) fn said(visit: &PageRequest) -> String {
     let group: Option<GroupName> = visit.query.get("group").parse().ok();
     match (visit.query.get("done"), group) {
         ("run", Some(group)) => format!("Executing auto-update for group '{group}' immediately."),

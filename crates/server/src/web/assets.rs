@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Response, header};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use super::answer::Refusal;
+use super::response::Refusal;
 
 const FILES: [(&str, &str, &str); 3] = [
     ("refit.css", "text/css; charset=utf-8", include_str!("assets/refit.css")),

@@ -4,10 +4,10 @@ use axum::http::Response;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use super::Web;
-use super::answer::{Frame, Refusal, rendered};
 use super::history::Filter;
+use super::request::{Fields, PageRequest};
+use super::response::{Frame, Refusal, rendered};
 use super::rollout_page::Past;
-use super::visit::{Fields, Visit};
 
 const PAGE: usize = 50;
 const FILTERS: [&str; 4] = ["kind", "subject", "actor", "since"];
@@ -28,7 +28,7 @@ struct AuditPage {
 }
 
 impl Web {
-    pub(super) fn audit_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) fn audit_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         visit.caller("/refit.events.v1.EventService/ListEvents", None)?;
         let query = &visit.query;
         let since = since(query, (self.now)());

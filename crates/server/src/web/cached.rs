@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use super::answer::Refusal;
+use super::response::Refusal;
 
 /// Something that was made is good for this many times as long as it took to make: however large the fleet
 /// and however many look, a fiftieth of one core goes into it.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 
+use super::format::{Mark, Moment};
 use super::samples::Sample;
-use super::words::{Mark, Moment};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;

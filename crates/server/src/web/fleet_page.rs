@@ -5,16 +5,16 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{HostId, Instance, Labels, Version};
+use refit_types::{HostId, HostRecord, Labels, Version};
 
 use super::Web;
-use super::answer::{Frame, Refusal, rendered};
 use super::cached::aside;
 use super::chart::Chart;
+use super::format::{Moment, in_words};
+use super::host_filter::{FILTERS, Found, HostFilter, NONE, ValidationErrors};
+use super::request::PageRequest;
+use super::response::{Frame, Refusal, rendered};
 use super::summary::{STATES, Summary, position, state_at};
-use super::visit::Visit;
-use super::wanted::{FILTERS, Faults, Found, NONE, Wanted};
-use super::words::{Moment, in_words};
 
 const PAGE: usize = 50;
 /// Labels that a row has room for.
@@ -70,7 +70,7 @@ struct Form {
     states: Vec<Choice>,
     groups: Vec<Choice>,
     versions: Vec<Choice>,
-    faults: Faults,
+    faults: ValidationErrors,
     is_filtered: bool,
 }
 
@@ -94,10 +94,10 @@ impl Web {
         self.summary.get(move || Summary::of(&fleet, &rollouts)).await
     }
 
-    pub(super) async fn fleet_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn fleet_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         visit.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
         let summary = self.summarized().await?;
-        let (wanted, faults) = Wanted::parse(&visit.query);
+        let (wanted, faults) = HostFilter::parse(&visit.query);
         let after = after(visit)?;
         let (found, more) = match wanted {
             Some(wanted) => {
@@ -160,7 +160,7 @@ impl Web {
     }
 
     pub(super) fn row(&self, found: &Found, now: Timestamp) -> Row {
-        let instance: &Instance = &found.instance;
+        let instance: &HostRecord = &found.instance;
         let report = instance.report.as_ref();
         let all = |labels: Option<&Labels>| -> Vec<(String, String)> {
             let pairs = labels.into_iter().flat_map(Labels::iter);
@@ -187,7 +187,7 @@ impl Web {
 }
 
 /// Behind which host a page begins.
-pub(super) fn after(visit: &Visit) -> Result<Option<HostId>, Refusal> {
+pub(super) fn after(visit: &PageRequest) -> Result<Option<HostId>, Refusal> {
     let after = visit.query.some("after").map(str::parse::<HostId>).transpose();
     after.map_err(|error| Refusal::Bad(format!("after: {error}")))
 }
@@ -242,7 +242,7 @@ fn groups(summary: &Summary) -> Vec<Bar> {
     bars.collect()
 }
 
-fn form(visit: &Visit, summary: &Summary, versions: &Versions, faults: Faults) -> Form {
+fn form(visit: &PageRequest, summary: &Summary, versions: &Versions, faults: ValidationErrors) -> Form {
     let query = &visit.query;
     let choice = |value: &str, name: &str, asked: &str| Choice {
         value: value.into(),

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 use refit_rollout::{Cohort, Plan, Preview, fingerprint, held_by, preview};
-use refit_types::{ClusterMaintenanceConfig, GroupName, Instance, RolloutRecord, Schedule, Version};
+use refit_types::{ClusterMaintenanceConfig, GroupName, HostRecord, RolloutRecord, Schedule, Version};
 
-use super::words::{Moment, Prose, in_words};
+use super::format::{Moment, Prose, in_words};
 use crate::fleet::Fleet;
 use crate::rollout::Rollouts;
 
@@ -66,13 +66,13 @@ fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
     cohorts
 }
 
-fn is_held(plan: &Plan, instance: &Instance) -> bool {
+fn is_held(plan: &Plan, instance: &HostRecord) -> bool {
     let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
     updater.is_some_and(|updater| held_by(updater, &plan.version).is_some())
 }
 
 /// Everything of a host that makes a difference to the plan.
-fn describe(key: &mut String, plan: &Plan, instance: &Instance, held: bool, live: bool) {
+fn describe(key: &mut String, plan: &Plan, instance: &HostRecord, held: bool, live: bool) {
     key.clear();
     let report = instance.report.as_ref();
     let on_version = report.is_some_and(|report| report.version == plan.version);
@@ -103,7 +103,7 @@ fn describe(key: &mut String, plan: &Plan, instance: &Instance, held: bool, live
     }
 }
 
-fn cohort(instance: &Instance, held: bool, live: bool) -> Option<Cohort> {
+fn cohort(instance: &HostRecord, held: bool, live: bool) -> Option<Cohort> {
     let report = instance.report.as_ref();
     let none: Version = "0.0.0".parse().ok()?;
     Some(Cohort {

@@ -1,5 +1,5 @@
+use super::format::shortened;
 use super::group_card::GroupCard;
-use super::words::shortened;
 
 const WIDTH: usize = 200;
 const HEIGHT: usize = 60;

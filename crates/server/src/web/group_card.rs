@@ -4,7 +4,7 @@ use refit_convert::{moment, waiting_in_words};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::GroupState;
 
-use super::words::{Prose, in_words};
+use super::format::{Prose, in_words};
 
 /// How wide a bar is, in its own measure.
 const WHOLE: u64 = 1000;

@@ -2,14 +2,14 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
-use refit_types::{HostId, Instance, Labels, Outcome};
+use refit_types::{HostId, HostRecord, Labels, Outcome};
 
 use super::Web;
-use super::answer::{Frame, Refusal, rendered};
+use super::format::{Moment, in_words};
+use super::host_filter::name;
+use super::request::PageRequest;
+use super::response::{Frame, Refusal, rendered};
 use super::summary::{position, state_at};
-use super::visit::Visit;
-use super::wanted::name;
-use super::words::{Moment, in_words};
 use crate::events::Event;
 
 /// Events of a host and its group that its page shows.
@@ -72,7 +72,7 @@ fn entry(at: Timestamp, what: impl Into<String>) -> Entry {
 }
 
 impl Web {
-    pub(super) fn host_page(&self, visit: &Visit, id: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) fn host_page(&self, visit: &PageRequest, id: &str) -> Result<Response<Body>, Refusal> {
         visit.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
         let host: HostId =
             id.parse().map_err(|_| Refusal::NotFound("This is not the UUID of a host.".into()))?;
@@ -136,7 +136,7 @@ impl Web {
 
     /// What is known of a host's past, the newest first: its own record, its updater's, and the events of the
     /// host and of its group.
-    fn history_of(&self, instance: &Instance, group: Option<&str>) -> Vec<Entry> {
+    fn history_of(&self, instance: &HostRecord, group: Option<&str>) -> Vec<Entry> {
         let mut entries = vec![entry(instance.first_seen, "joined the cluster")];
         let marked = instance.upgrade.as_deref();
         if let Some(upgrade) = marked {

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Web;
-use super::answer::Refusal;
-use super::visit::{Guest, Visit};
+use super::request::{PageRequest, SignedInUser};
+use super::response::Refusal;
 
 /// No part is told to have changed more often.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,20 +36,20 @@ pub(super) struct Live {
 }
 
 /// One place among the streams, given up when it is dropped.
-struct Seat {
+struct StreamPermit {
     live: Arc<Live>,
     user: String,
 }
 
 impl Live {
-    fn sit(self: &Arc<Self>, user: &str) -> Option<Seat> {
+    fn sit(self: &Arc<Self>, user: &str) -> Option<StreamPermit> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let own = open.get(user).copied().unwrap_or_default();
         if own >= MOST_OF_ONE || open.values().sum::<usize>() >= MOST_STREAMS {
             return None;
         }
         *open.entry(user.to_owned()).or_default() += 1;
-        Some(Seat { live: self.clone(), user: user.to_owned() })
+        Some(StreamPermit { live: self.clone(), user: user.to_owned() })
     }
 
     fn is_watched(&self) -> bool {
@@ -57,7 +57,7 @@ impl Live {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut open = self.live.open.lock().unwrap_or_else(PoisonError::into_inner);
         match open.get_mut(&self.user) {
@@ -90,7 +90,7 @@ impl Web {
     }
 
     /// A stream that tells which parts have changed.
-    pub(super) fn stream(self: &Arc<Self>, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) fn stream(self: &Arc<Self>, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         let guest = visit.signed_in()?.clone();
         let seat = self.live.sit(&guest.session.user).ok_or(Refusal::TooMany(HEARTBEAT))?;
         let marks = self.live.marks.subscribe();
@@ -109,12 +109,12 @@ impl Web {
 
 struct Watcher {
     web: Arc<Web>,
-    guest: Guest,
+    guest: SignedInUser,
     marks: watch::Receiver<Marks>,
     last: Option<Marks>,
     checked: Instant,
     #[allow(dead_code, reason = "held for as long as the stream lasts")]
-    seat: Seat,
+    seat: StreamPermit,
 }
 
 impl Watcher {
@@ -169,11 +169,12 @@ mod tests {
     #[test]
     fn streams_are_limited_for_each_and_for_all() {
         let live = Arc::new(Live::default());
-        let mut seats: Vec<Seat> = (0..MOST_OF_ONE).filter_map(|_| live.sit("alice")).collect();
+        let mut seats: Vec<StreamPermit> = (0..MOST_OF_ONE).filter_map(|_| live.sit("alice")).collect();
         assert!(seats.len() == MOST_OF_ONE && live.sit("alice").is_none());
         seats.pop();
         assert!(live.sit("alice").is_some(), "a place is free again");
-        let others: Vec<Seat> = (0..MOST_STREAMS).filter_map(|n| live.sit(&format!("u{n}"))).collect();
+        let others: Vec<StreamPermit> =
+            (0..MOST_STREAMS).filter_map(|n| live.sit(&format!("u{n}"))).collect();
         assert_eq!(seats.len() + others.len(), MOST_STREAMS);
         drop((seats, others));
         assert!(!live.is_watched());

@@ -1,28 +1,28 @@
 //! The dashboard: pages for people, made on the server, which work without a script and move with one.
 
 mod actions;
-mod answer;
 mod assets;
 mod audit_page;
 mod cached;
 mod chart;
 mod fleet_page;
 mod forecast;
+mod format;
 mod graph;
 mod group_card;
 mod history;
+mod host_filter;
 mod host_page;
 mod live;
+mod login;
+mod request;
+mod response;
 mod rollout_page;
 mod samples;
 mod sessions;
-mod signing_in;
 mod summary;
 mod timeline;
 mod version_page;
-mod visit;
-mod wanted;
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,14 +42,14 @@ use crate::fleet::Fleet;
 use crate::limiter::{Allowance, Limiter};
 use crate::rollout::Rollouts;
 use crate::rpc::{Resources, RolloutRpc};
-use answer::{Refusal, redirect, with_headers};
 use cached::Cached;
 use history::History;
 use live::Live;
+use request::PageRequest;
+use response::{Refusal, redirect, with_headers};
 use samples::Samples;
 pub(crate) use sessions::{Bearer, Sessions, SignInError};
 use summary::Summary;
-use visit::Visit;
 
 /// Addresses that open no session are a guesser's: six a minute.
 const REFUSED_SIGN_INS: Allowance =
@@ -120,7 +120,7 @@ impl Web {
     /// Answers a request, whoever makes it.
     pub(crate) async fn answer(self: &Arc<Self>, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
         let is_head = request.method() == Method::HEAD;
-        let answered = match Visit::begin(self, peer, request).await {
+        let answered = match PageRequest::begin(self, peer, request).await {
             Ok(visit) => match self.route(&visit).await {
                 Ok(response) => response,
                 Err(refusal) => refusal.page(self, &visit),
@@ -131,7 +131,7 @@ impl Web {
         with_headers(answered)
     }
 
-    async fn route(self: &Arc<Self>, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    async fn route(self: &Arc<Self>, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         let parts: Vec<&str> = visit.path.split('/').skip(2).collect();
         let reads = visit.method == Method::GET || visit.method == Method::HEAD;
         match (reads, parts.as_slice()) {

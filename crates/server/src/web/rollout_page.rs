@@ -11,17 +11,17 @@ use refit_proto::rollouts::v1::GroupState;
 use refit_types::{HostId, Kind};
 
 use super::Web;
-use super::answer::{Frame, Refusal, rendered};
 use super::fleet_page::after;
 use super::forecast::{Forecast, Proposal};
+use super::format::{Moment, Prose, counted, in_words};
 use super::graph::Graph;
 use super::group_card::{GroupCard, hours, standing};
+use super::request::PageRequest;
+use super::response::{Frame, Refusal, rendered};
 use super::summary::in_words as state_in_words;
 use super::timeline::Timeline;
-use super::visit::Visit;
-use super::words::{Moment, Prose, counted, in_words};
 use crate::events::Event;
-use crate::rollout::Standing;
+use crate::rollout::HostStatus;
 
 const PAGE: usize = 50;
 /// Events of the rollout that a page lists.
@@ -41,7 +41,7 @@ pub(super) struct May {
 }
 
 impl May {
-    fn of(visit: &Visit) -> Self {
+    fn of(visit: &PageRequest) -> Self {
         Self {
             run: visit.may(RUN, None),
             pause: visit.may(PAUSE, None) && visit.may(RESUME, None),
@@ -137,13 +137,13 @@ struct Member {
 }
 
 impl Web {
-    async fn rollout(&self, visit: &Visit) -> Result<wire::Rollout, Refusal> {
+    async fn rollout(&self, visit: &PageRequest) -> Result<wire::Rollout, Refusal> {
         visit.caller("/refit.rollouts.v1.RolloutService/GetRollout", None)?;
         self.rollouts.look().await?;
         Ok(self.rollouts.status())
     }
 
-    pub(super) async fn rollout_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn rollout_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         let rollout = self.rollout(visit).await?;
         let now = moment(rollout.now).unwrap_or_else(self.now);
         let cards: Vec<GroupCard> = rollout.groups.iter().map(|group| GroupCard::of(group, now)).collect();
@@ -218,7 +218,11 @@ impl Web {
         Ok(Some(forecast))
     }
 
-    pub(super) async fn group_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn group_page(
+        &self,
+        visit: &PageRequest,
+        name: &str,
+    ) -> Result<Response<Body>, Refusal> {
         visit.caller("/refit.rollouts.v1.RolloutService/ListGroupHosts", None)?;
         let rollout = self.rollout(visit).await?;
         let now = moment(rollout.now).unwrap_or_else(self.now);
@@ -226,7 +230,7 @@ impl Web {
             return Err(Refusal::NotFound(format!("There is no group {name:?} in this rollout.")));
         };
         let outcome = visit.query.get("outcome").to_owned();
-        let wanted = Some(outcome.as_str()).filter(|word| !word.is_empty()).map(Standing::parse);
+        let wanted = Some(outcome.as_str()).filter(|word| !word.is_empty()).map(HostStatus::parse);
         let wanted = wanted.transpose().map_err(Refusal::Bad)?;
         let after: Option<HostId> = after(visit)?;
         let (rollouts, asked) = (self.rollouts.clone(), name.to_owned());
@@ -241,7 +245,8 @@ impl Web {
             });
             format!("/web/rollout/{name}?{}", address.finish())
         };
-        let outcomes = Standing::ALL.iter().map(|(_, word)| (*word, state_in_words(word), *word == outcome));
+        let outcomes =
+            HostStatus::ALL.iter().map(|(_, word)| (*word, state_in_words(word), *word == outcome));
         rendered(&GroupPage {
             frame: visit.frame(self, "group", format!("Group {name}")),
             may: May::of(visit),
@@ -284,7 +289,7 @@ fn is_setting(subject: &str) -> bool {
 
 fn member(host: wire::GroupHost) -> Member {
     let outcome = host.outcome_text();
-    let known = Standing::ALL.iter().find(|(_, word)| *word == outcome);
+    let known = HostStatus::ALL.iter().find(|(_, word)| *word == outcome);
     Member {
         id: host.host_id,
         name: host.hostname,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::words::utc;
+use super::format::utc;
 use crate::events::{Event, Events};
 
 /// Time enough to paste an address into a browser.

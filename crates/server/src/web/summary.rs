@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
 use crate::fleet::Fleet;
-use crate::rollout::{Place, Rollouts, Standing};
+use crate::rollout::{HostPosition, HostStatus, Rollouts};
 
 /// Hosts that no group takes, and that are connected.
 pub(super) const UNGROUPED: &str = "ungrouped";
@@ -29,13 +29,13 @@ pub(super) struct GroupSummary {
 
 /// A state by its position: its word in addresses, and in the pages.
 pub(super) fn state_at(position: usize) -> (&'static str, &'static str) {
-    let word = Standing::ALL.get(position).map_or(UNGROUPED, |(_, word)| *word);
+    let word = HostStatus::ALL.get(position).map_or(UNGROUPED, |(_, word)| *word);
     (word, in_words(word))
 }
 
 /// The position of what a host is.
-pub(super) fn position(place: Place) -> usize {
-    let found = |standing| Standing::ALL.iter().position(|(known, _)| *known == standing);
+pub(super) fn position(place: HostPosition) -> usize {
+    let found = |standing| HostStatus::ALL.iter().position(|(known, _)| *known == standing);
     place.standing.and_then(found).unwrap_or(STATES - 1)
 }
 

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::forecast::Forecast;
+use super::format::{Mark, shortened, utc};
 use super::group_card::GroupCard;
-use super::words::{Mark, shortened, utc};
 use crate::events::Event;
 
 const LEFT: f64 = 150.0;
@@ -191,7 +191,7 @@ mod tests {
     use refit_proto::rollouts::v1 as wire;
 
     use super::super::forecast::Coming;
-    use super::super::words::{Moment, Prose};
+    use super::super::format::{Moment, Prose};
     use super::*;
 
     fn at(second: i64) -> Timestamp {

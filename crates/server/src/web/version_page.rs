@@ -9,11 +9,11 @@ use tonic::Code;
 
 use super::Web;
 use super::actions::called_by;
-use super::answer::{Frame, Refusal, redirect, rendered};
 use super::cached::aside;
 use super::forecast::{Forecast, Proposal};
+use super::request::PageRequest;
+use super::response::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::UPSERT;
-use super::visit::Visit;
 
 const GET: &str = "/refit.resources.v1.ResourceService/GetResource";
 const CREATE: &str = "/refit.resources.v1.ResourceService/CreateResource";
@@ -51,7 +51,7 @@ struct Present {
 }
 
 impl Web {
-    async fn chosen(&self, visit: &Visit) -> Result<Option<Present>, Refusal> {
+    async fn chosen(&self, visit: &PageRequest) -> Result<Option<Present>, Refusal> {
         let caller = visit.caller(GET, Some(KIND))?;
         let name = KIND.singleton().unwrap_or_default().to_owned();
         let request = wire::GetResourceRequest { kind: KIND.to_string(), name };
@@ -70,7 +70,7 @@ impl Web {
     }
 
     /// Asks for a version, and shows what it would do before anybody agrees to it.
-    pub(super) async fn version_page(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn version_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         visit.caller(UPSERT, Some(KIND))?;
         self.rollouts.look().await?;
         let present = self.chosen(visit).await?;
@@ -148,7 +148,7 @@ impl Web {
 
     /// Stores the version, as the API would for the same person: what somebody else chose since is not
     /// overwritten.
-    pub(super) async fn choose(&self, visit: &Visit) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn choose(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
         visit.posted()?;
         let revision = visit.form.get("revision");
         let allow_major_downgrade = visit.form.get("allow_major_downgrade") == "yes";

@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::{StreamExt, stream};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{GroupRecord, Instance};
+use refit_types::{GroupRecord, HostRecord};
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 use tower::ServiceExt;
@@ -39,7 +39,7 @@ const IMMEDIATE_JITTER: u64 = 11;
 impl Said {
     fn expected(
         &self,
-        instance: Option<&Instance>,
+        instance: Option<&HostRecord>,
         records: &BTreeMap<String, GroupRecord>,
         now: Timestamp,
     ) -> Told {
@@ -95,7 +95,7 @@ async fn agrees(world: &World, said: &Said, moment: &str) -> usize {
     let end = Instant::now() + SOON;
     loop {
         let (hosts, records) = (world.instances().await, world.records().await);
-        let mut queries: Vec<(String, Option<&Instance>)> =
+        let mut queries: Vec<(String, Option<&HostRecord>)> =
             hosts.iter().map(|host| (format!("?host={}", host.host_id), Some(host))).collect();
         let unknown = host(u128::MAX / 3).to_string();
         let strangers = ["", "?host=", "?host=no-uuid", "?host=%00", &format!("?host={unknown}")];
@@ -138,7 +138,7 @@ async fn every_host_is_told_what_is_stored() {
         world.change(host(n), |host| updater(host).held = Some("the disk is full".into())).await;
     }
     for n in 21..=30 {
-        let away = |host: &mut Instance| {
+        let away = |host: &mut HostRecord| {
             host.server = None;
             host.last_seen -= SignedDuration::from_hours(1);
         };

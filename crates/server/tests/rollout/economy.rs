@@ -46,11 +46,12 @@ async fn two_servers_write_each_host_twice_and_a_record_for_each_batch() {
 
     let written =
         async |what: &str| world.metric(&format!("refit_rollout_writes_total{{what=\"{what}\"}}")).await;
-    let (marks, arrivals, groups) = (written("mark").await, written("arrival").await, written("group").await);
+    let (transitions, arrivals, groups) =
+        (written("mark").await, written("arrival").await, written("group").await);
     let hosts_written = u64::try_from(HOSTS).unwrap();
-    let shown = format!("{marks} marks, {arrivals} with heartbeats, {groups} of the group");
-    assert!(marks >= 2 * hosts_written && marks * 10 <= 21 * hosts_written, "{shown}");
-    assert!(marks + arrivals == 3 * hosts_written, "{shown}");
+    let shown = format!("{transitions} transitions, {arrivals} with heartbeats, {groups} of the group");
+    assert!(transitions >= 2 * hosts_written && transitions * 10 <= 21 * hosts_written, "{shown}");
+    assert!(transitions + arrivals == 3 * hosts_written, "{shown}");
     // A batch for each second in which something arrives, and a few for the window and the members.
     assert!(groups <= 2 * hosts_written / 3, "{shown}");
     hosts.abort_all();

@@ -22,7 +22,7 @@ use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 use refit_server::{Server, Settings};
 use refit_testbed::eventually;
 use refit_types::{
-    AgentRole, Edition, GroupRecord, HostId, Instance, Report, RotationMark, Session, UpdateFailure,
+    AgentRole, Edition, GroupRecord, HostId, HostRecord, Report, RotationMark, Session, UpdateFailure,
     UpdaterStatus, UpgraderKind,
 };
 use serde_json::{Value, json};
@@ -151,9 +151,9 @@ impl World {
     /// Adds hosts `numbers` of an environment, heard by the server that is none, and waits until all servers know
     /// them.
     pub async fn add(&self, numbers: Range<u128>, environment: &str) {
-        let puts: Vec<Instance> = numbers.clone().map(|n| instance(n, environment)).collect();
+        let puts: Vec<HostRecord> = numbers.clone().map(|n| instance(n, environment)).collect();
         for batch in puts.chunks(80) {
-            let put = |transaction: Transaction, host: &Instance| {
+            let put = |transaction: Transaction, host: &HostRecord| {
                 transaction.put(&host_key(host.host_id), serde_json::to_vec(host).unwrap())
             };
             self.backend.transact(batch.iter().fold(Transaction::new(), put)).await.unwrap();
@@ -168,17 +168,17 @@ impl World {
         }
     }
 
-    pub async fn instance(&self, host: HostId) -> Instance {
+    pub async fn instance(&self, host: HostId) -> HostRecord {
         self.stored(host).await.unwrap().0
     }
 
-    async fn stored(&self, host: HostId) -> Option<(Instance, Revision)> {
+    async fn stored(&self, host: HostId) -> Option<(HostRecord, Revision)> {
         let item = self.backend.get(&host_key(host)).await.unwrap()?;
         Some((serde_json::from_slice(&item.value).unwrap(), item.revision))
     }
 
     /// Changes a host's record, as the server would that hears it.
-    pub async fn change(&self, host: HostId, change: impl Fn(&mut Instance)) {
+    pub async fn change(&self, host: HostId, change: impl Fn(&mut HostRecord)) {
         loop {
             let (mut instance, revision) = self.stored(host).await.unwrap();
             change(&mut instance);
@@ -220,7 +220,7 @@ impl World {
         .await;
     }
 
-    pub async fn instances(&self) -> Vec<Instance> {
+    pub async fn instances(&self) -> Vec<HostRecord> {
         let items = self.below("/instances/v1/default").await;
         items.iter().map(|item| serde_json::from_slice(&item.value).unwrap()).collect()
     }
@@ -240,7 +240,7 @@ impl World {
     /// Hosts that have started and not ended, as they are stored, in the order of their UUIDs.
     pub async fn flying(&self, group: &str) -> Vec<HostId> {
         let epoch = self.rollout().await.epoch;
-        let is_flying = |host: &&Instance| {
+        let is_flying = |host: &&HostRecord| {
             host.upgrade.as_ref().is_some_and(|upgrade| {
                 upgrade.epoch == epoch
                     && upgrade.group_name.as_str() == group
@@ -384,11 +384,11 @@ fn bytes(value: &Value) -> bytes::Bytes {
 }
 
 /// A host as it is stored once the far server has heard it.
-fn instance(n: u128, environment: &str) -> Instance {
+fn instance(n: u128, environment: &str) -> HostRecord {
     let now = Timestamp::now();
     let labels = if environment.is_empty() { String::new() } else { format!("environment={environment}") };
     let updater = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };
-    Instance {
+    HostRecord {
         report: Some(Report {
             version: OLD.parse().unwrap(),
             edition: Edition::Oss.into(),
@@ -401,11 +401,11 @@ fn instance(n: u128, environment: &str) -> Instance {
             hint_acknowledged: 0,
         }),
         server: Some(FAR.into()),
-        ..Instance::joined(host(n), &format!("host-{n}"), vec![AgentRole::Node], now)
+        ..HostRecord::joined(host(n), &format!("host-{n}"), vec![AgentRole::Node], now)
     }
 }
 
-pub fn updater(host: &mut Instance) -> &mut UpdaterStatus {
+pub fn updater(host: &mut HostRecord) -> &mut UpdaterStatus {
     host.report.as_mut().unwrap().updater.as_mut().unwrap()
 }
 

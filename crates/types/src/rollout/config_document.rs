@@ -5,18 +5,18 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
-use super::chains;
 use super::config::{
     AutoUpdate, ClusterMaintenanceConfig, Group, GroupName, Groups, Immediate, MAX_GROUPS, PolicySchedule,
 };
+use super::requires_graph;
 use super::{Day, Days, Expression, Selector, TimeZoneName, WeeklyWindow};
-use crate::fault::{Faults, Fields, shown};
 use crate::resource::Detail;
+use crate::validation::{Fields, ValidationErrors, shown};
 
 const JITTER: std::ops::RangeInclusive<u32> = 0..=3600;
 
 impl ClusterMaintenanceConfig {
-    pub(crate) fn from_parts(description: String, spec: Value, faults: &mut Faults) -> Self {
+    pub(crate) fn from_parts(description: String, spec: Value, faults: &mut ValidationErrors) -> Self {
         let mut fields = Fields::of("spec", spec, faults);
         let agent_auto_update = auto_update(&mut fields);
         let mut groups = fields.map("agent_auto_update_groups");
@@ -163,7 +163,7 @@ fn read_groups(fields: &mut Fields<'_>, schedule: &'static str) -> Vec<Group> {
     let groups: Vec<Group> = groups.into_iter().flatten().collect();
     // What follows needs groups that are right each by itself.
     if groups.len() == count && fields.faults() == before {
-        for (n, problem) in chains::faults(&groups) {
+        for (n, problem) in requires_graph::faults(&groups) {
             fields.fault(&format!("{schedule}[{n}].requires"), problem);
         }
     }

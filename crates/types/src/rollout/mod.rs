@@ -1,12 +1,12 @@
 //! What operators say of rollouts: which version, for whom, and when.
 
-mod chains;
 mod config;
 mod config_document;
-mod label_test;
+mod expression_guard;
+mod label_expression;
 mod percent;
+mod requires_graph;
 mod selector;
-mod shape;
 mod version;
 mod window;
 

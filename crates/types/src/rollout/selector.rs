@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::label_test::LabelTest;
+use super::label_expression::LabelExpression;
 use crate::Labels;
 
 /// Which hosts a group takes: those for which all of its expressions hold.
@@ -28,7 +28,7 @@ impl Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
     source: String,
-    test: LabelTest,
+    test: LabelExpression,
 }
 
 /// A text that is no such question.
@@ -72,7 +72,7 @@ impl FromStr for Expression {
     type Err = NotAnExpression;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self { source: text.to_owned(), test: LabelTest::parse(text)? })
+        Ok(Self { source: text.to_owned(), test: LabelExpression::parse(text)? })
     }
 }
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Version;
-use crate::fault::{Faults, Fields};
-use crate::word::words;
+use crate::text_enum::text_enum;
+use crate::validation::{Fields, ValidationErrors};
 
 /// How urgent a version is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub enum Schedule {
     Immediate,
 }
 
-words!(Schedule, "a schedule", {
+text_enum!(Schedule, "a schedule", {
     Regular => "regular",
     Critical => "critical",
     Immediate => "immediate",
@@ -45,7 +45,11 @@ impl AutoupdateVersion {
         })
     }
 
-    pub(crate) fn from_parts(description: String, spec: Value, faults: &mut Faults) -> Option<Self> {
+    pub(crate) fn from_parts(
+        description: String,
+        spec: Value,
+        faults: &mut ValidationErrors,
+    ) -> Option<Self> {
         let mut fields = Fields::of("spec", spec, faults);
         let version = fields.required_text("agent_version", Version::from_str);
         let schedule = fields.text("agent_version_schedule", Schedule::from_str);

@@ -7,7 +7,7 @@ use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::word::words;
+use crate::text_enum::text_enum;
 
 /// A stretch of time: from `start`, before `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub enum Day {
     Sun,
 }
 
-words!(Day, "a day", {
+text_enum!(Day, "a day", {
     Mon => "Mon",
     Tue => "Tue",
     Wed => "Wed",

@@ -20,5 +20,5 @@ pub use resume::ResumingReader;
 pub(crate) use source::shown;
 pub use source::{Opened, Source, SourceError, SourceProblem};
 
-/// Told how many bytes have arrived, and of how many if that is known: from the thread that downloads.
+/// CommandResult how many bytes have arrived, and of how many if that is known: from the thread that downloads.
 pub type Progress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);

@@ -45,7 +45,7 @@ impl Profile {
 
     /// Everything that is wrong with it, each with its field.
     fn problems(&self) -> Vec<String> {
-        let mut faults = Faults::default();
+        let mut faults = ValidationErrors::default();
         faults.name("name", &self.name);
         faults.binaries(&self.binaries);
         if let Some(updater) = self.updater.as_ref().filter(|updater| !self.binaries.contains(updater)) {
@@ -103,11 +103,11 @@ impl Profile {
 }
 
 #[derive(Debug, Default)]
-struct Faults {
+struct ValidationErrors {
     found: Vec<String>,
 }
 
-impl Faults {
+impl ValidationErrors {
     fn add(&mut self, field: &str, problem: impl Into<String>) {
         self.found.push(format!("{field}: {}", problem.into()));
     }

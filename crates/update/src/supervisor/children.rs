@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
 
-use super::machine::{Nudge, Whom};
+use super::machine::{ChildKind, KillSignal};
 
 /// The hidden command by which a supervisor starts everything; see [`Tied`].
 pub const TIED: &str = "tied";
@@ -67,11 +67,11 @@ pub(super) struct Children {
 }
 
 impl Children {
-    fn place(&mut self, whom: Whom) -> &mut Option<Child> {
+    fn place(&mut self, whom: ChildKind) -> &mut Option<Child> {
         match whom {
-            Whom::Agent => &mut self.agent,
-            Whom::Recovery => &mut self.recovery,
-            Whom::Updater => &mut self.updater,
+            ChildKind::Agent => &mut self.agent,
+            ChildKind::Recovery => &mut self.recovery,
+            ChildKind::Updater => &mut self.updater,
         }
     }
 
@@ -84,7 +84,7 @@ impl Children {
     /// end of that thread for the end of the parent.
     pub(super) fn start(
         &mut self,
-        whom: Whom,
+        whom: ChildKind,
         program: &Path,
         name: &OsStr,
         arguments: &[OsString],
@@ -106,11 +106,11 @@ impl Children {
         Ok(pid)
     }
 
-    pub(super) fn tell(&mut self, whom: Whom, nudge: Nudge) {
+    pub(super) fn tell(&mut self, whom: ChildKind, nudge: KillSignal) {
         let signal = match nudge {
-            Nudge::Hangup => Signal::SIGHUP,
-            Nudge::Terminate => Signal::SIGTERM,
-            Nudge::Kill => Signal::SIGKILL,
+            KillSignal::Hangup => Signal::SIGHUP,
+            KillSignal::Terminate => Signal::SIGTERM,
+            KillSignal::Kill => Signal::SIGKILL,
         };
         // It is not reaped yet, so the id is its own.
         if let Some(pid) = self.place(whom).as_ref().and_then(id) {
@@ -119,15 +119,15 @@ impl Children {
     }
 
     /// One that has ended, and how.
-    pub(super) fn reap(&mut self) -> Option<(Whom, ExitStatus)> {
-        for whom in [Whom::Agent, Whom::Recovery, Whom::Updater] {
+    pub(super) fn reap(&mut self) -> Option<(ChildKind, ExitStatus)> {
+        for whom in [ChildKind::Agent, ChildKind::Recovery, ChildKind::Updater] {
             let place = self.place(whom);
             let Some(child) = place else { continue };
             let Some(pid) = id(child) else { continue };
             if matches!(waitid(Id::Pid(pid), look()), Ok(WaitStatus::StillAlive)) {
                 continue;
             }
-            if whom == Whom::Agent {
+            if whom == ChildKind::Agent {
                 // What it started and left behind, while the id is still its own.
                 let _ = killpg(pid, Signal::SIGKILL);
             }
@@ -151,7 +151,7 @@ fn look() -> WaitPidFlag {
     WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG
 }
 
-/// The first process of a container inherits what others left behind, and nobody else would bury that.
+/// The first process of a container inherits what others left behind, and nobody else would reap_children that.
 fn reap_strangers(own: &[&Option<Child>]) {
     while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) = waitid(Id::All, look()) {
         if own.iter().any(|child| child.as_ref().and_then(id) == Some(pid)) {

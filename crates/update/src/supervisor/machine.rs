@@ -45,7 +45,7 @@ pub(crate) enum Event {
 
 /// How hard something is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nudge {
+pub(crate) enum KillSignal {
     /// SIGHUP.
     Hangup,
     /// SIGTERM.
@@ -54,9 +54,9 @@ pub(crate) enum Nudge {
     Kill,
 }
 
-/// Whom it is for.
+/// Which child it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum ChildKind {
     Agent,
     Recovery,
     Updater,
@@ -69,7 +69,7 @@ pub(crate) enum Action {
     Recover,
     StartAgent,
     StartUpdater,
-    Tell(Whom, Nudge),
+    Tell(ChildKind, KillSignal),
 }
 
 /// What is so at the moment of an event.
@@ -89,13 +89,13 @@ enum Agent {
     /// It is about to be started.
     Recovering {
         since: Instant,
-        cut: Cut,
+        cut: Termination,
     },
     Running {
         since: Instant,
     },
     Stopping {
-        cut: Cut,
+        cut: Termination,
     },
     /// It failed.
     Waiting {
@@ -105,21 +105,21 @@ enum Agent {
 
 /// When something was asked to end, if it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum Termination {
     Not,
     Asked(Instant),
     Killed,
 }
 
-impl Cut {
+impl Termination {
     /// What to tell it now, given that it should be gone.
-    fn press(&mut self, now: Instant) -> Option<Nudge> {
+    fn press(&mut self, now: Instant) -> Option<KillSignal> {
         let nudge = match *self {
-            Self::Not => Nudge::Terminate,
-            Self::Asked(at) if now.saturating_duration_since(at) >= GRACE => Nudge::Kill,
+            Self::Not => KillSignal::Terminate,
+            Self::Asked(at) if now.saturating_duration_since(at) >= GRACE => KillSignal::Kill,
             Self::Asked(_) | Self::Killed => return None,
         };
-        *self = if nudge == Nudge::Kill { Self::Killed } else { Self::Asked(now) };
+        *self = if nudge == KillSignal::Kill { Self::Killed } else { Self::Asked(now) };
         Some(nudge)
     }
 }
@@ -134,7 +134,7 @@ pub(crate) struct Machine {
     /// agent runs.
     patient: bool,
     failures: u32,
-    updater: Option<(Instant, Cut)>,
+    updater: Option<(Instant, Termination)>,
     updates: bool,
     /// An updater is to run as soon as it can.
     due: bool,
@@ -257,7 +257,7 @@ impl Machine {
             }
             Event::Stop => self.stop(),
             Event::Reload => match self.agent {
-                Agent::Running { .. } => actions.push(Action::Tell(Whom::Agent, Nudge::Hangup)),
+                Agent::Running { .. } => actions.push(Action::Tell(ChildKind::Agent, KillSignal::Hangup)),
                 Agent::Waiting { .. } => self.begin(seen, actions),
                 _ => {}
             },
@@ -272,7 +272,7 @@ impl Machine {
     /// The way to a start, from a standstill.
     fn begin(&mut self, seen: Seen, actions: &mut Vec<Action>) {
         if seen.installed {
-            self.agent = Agent::Recovering { since: seen.now, cut: Cut::Not };
+            self.agent = Agent::Recovering { since: seen.now, cut: Termination::Not };
             actions.push(Action::Recover);
         } else {
             self.agent = Agent::Absent;
@@ -282,7 +282,7 @@ impl Machine {
     fn stop(&mut self) {
         self.wanted = false;
         self.agent = match self.agent {
-            Agent::Running { .. } => Agent::Stopping { cut: Cut::Not },
+            Agent::Running { .. } => Agent::Stopping { cut: Termination::Not },
             Agent::Absent | Agent::Waiting { .. } => Agent::Off,
             other => other,
         };
@@ -299,35 +299,35 @@ impl Machine {
     /// Sees to it that what should end does.
     fn press(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let mut tell =
-            |whom, nudge: Option<Nudge>| actions.extend(nudge.map(|nudge| Action::Tell(whom, nudge)));
+            |whom, nudge: Option<KillSignal>| actions.extend(nudge.map(|nudge| Action::Tell(whom, nudge)));
         let late = |since: Instant, limit| now.saturating_duration_since(since) >= limit;
         match &mut self.agent {
-            Agent::Stopping { cut } => tell(Whom::Agent, cut.press(now)),
+            Agent::Stopping { cut } => tell(ChildKind::Agent, cut.press(now)),
             Agent::Recovering { since, cut } if self.ending || late(*since, RECOVERY_LIMIT) => {
-                tell(Whom::Recovery, cut.press(now));
+                tell(ChildKind::Recovery, cut.press(now));
             }
             _ => {}
         }
         if let Some((since, cut)) = &mut self.updater
             && (self.ending || late(*since, UPDATER_LIMIT))
         {
-            tell(Whom::Updater, cut.press(now));
+            tell(ChildKind::Updater, cut.press(now));
         }
     }
 
     /// Whoever asked twice will not wait.
     fn hurry(&mut self, actions: &mut Vec<Action>) {
-        let mut kill = |whom, cut: &mut Cut| {
-            actions.push(Action::Tell(whom, Nudge::Kill));
-            *cut = Cut::Killed;
+        let mut kill = |whom, cut: &mut Termination| {
+            actions.push(Action::Tell(whom, KillSignal::Kill));
+            *cut = Termination::Killed;
         };
         match &mut self.agent {
-            Agent::Stopping { cut } => kill(Whom::Agent, cut),
-            Agent::Recovering { cut, .. } => kill(Whom::Recovery, cut),
+            Agent::Stopping { cut } => kill(ChildKind::Agent, cut),
+            Agent::Recovering { cut, .. } => kill(ChildKind::Recovery, cut),
             _ => {}
         }
         if let Some((_, cut)) = &mut self.updater {
-            kill(Whom::Updater, cut);
+            kill(ChildKind::Updater, cut);
         }
     }
 
@@ -339,7 +339,7 @@ impl Machine {
         }
         let is_free = self.updater.is_none() && !matches!(self.agent, Agent::Recovering { .. });
         if self.due && is_free {
-            (self.due, self.updater) = (false, Some((now, Cut::Not)));
+            (self.due, self.updater) = (false, Some((now, Termination::Not)));
             actions.push(Action::StartUpdater);
         }
     }

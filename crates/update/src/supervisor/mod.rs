@@ -24,7 +24,7 @@ use bell::Bell;
 use children::{Children, ended_well, obeyed};
 pub use children::{TIED, Tied};
 use enabled::Enabled;
-use machine::{Action, Event, Machine, Seen, Whom};
+use machine::{Action, ChildKind, Event, Machine, Seen};
 use socket::ControlSocket;
 use wire::{Answer, Request};
 
@@ -147,7 +147,7 @@ struct Supervisor<'a> {
     children: Children,
     bell: Bell,
     enabled: Enabled,
-    /// Told when the agent is gone.
+    /// CommandResult when the agent is gone.
     stopping: Vec<Sender<Answer>>,
 }
 
@@ -164,7 +164,7 @@ impl Supervisor<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => self.feed(Event::End),
             }
-            self.bury();
+            self.reap_children();
             if self.bell.rang() {
                 self.feed(Event::Rang);
             }
@@ -196,10 +196,12 @@ impl Supervisor<'_> {
                     );
                     Some(Event::Taken)
                 }
-                None => self.run_own(Whom::Recovery, "recover").err().map(|_| self.recovered()),
+                None => self.run_own(ChildKind::Recovery, "recover").err().map(|_| self.recovered()),
             },
             Action::StartAgent => self.start_agent().err().map(|_| Event::AgentEnded { well: false }),
-            Action::StartUpdater => self.run_own(Whom::Updater, "update").err().map(|_| Event::UpdaterEnded),
+            Action::StartUpdater => {
+                self.run_own(ChildKind::Updater, "update").err().map(|_| Event::UpdaterEnded)
+            }
             Action::Tell(whom, nudge) => {
                 self.children.tell(whom, nudge);
                 None
@@ -208,7 +210,7 @@ impl Supervisor<'_> {
     }
 
     /// Runs a command of this program.
-    fn run_own(&mut self, whom: Whom, command: &str) -> io::Result<()> {
+    fn run_own(&mut self, whom: ChildKind, command: &str) -> io::Result<()> {
         let own = Path::new("/proc/self/exe");
         let arguments: Vec<_> = self.supervision.global.iter().cloned().chain([command.into()]).collect();
         let started = self.children.start(whom, own, OsStr::new("refit-update"), &arguments, &[], false);
@@ -232,7 +234,7 @@ impl Supervisor<'_> {
         }
         let agent = self.agent.clone();
         let started =
-            self.children.start(Whom::Agent, &agent, agent.as_os_str(), arguments, &environment, is_own);
+            self.children.start(ChildKind::Agent, &agent, agent.as_os_str(), arguments, &environment, is_own);
         match started {
             Ok(pid) => tracing::info!(pid, agent = %agent.display(), "the agent is started"),
             Err(ref error) => {
@@ -246,10 +248,10 @@ impl Supervisor<'_> {
         Event::Recovered { settled: !self.supervision.layout.journal().exists() }
     }
 
-    fn bury(&mut self) {
+    fn reap_children(&mut self) {
         while let Some((whom, status)) = self.children.reap() {
             match whom {
-                Whom::Agent => {
+                ChildKind::Agent => {
                     self.tell_that_it_is_gone();
                     self.feed(Event::AgentEnded { well: ended_well(status) });
                     let again = self.machine.starts_again_at();
@@ -261,13 +263,13 @@ impl Supervisor<'_> {
                         None => tracing::info!(%status, "the agent ended"),
                     }
                 }
-                Whom::Recovery => {
+                ChildKind::Recovery => {
                     if !status.success() {
                         tracing::error!(%status, "an interrupted update was not undone; the agent is started all the same");
                     }
                     self.feed(self.recovered());
                 }
-                Whom::Updater => {
+                ChildKind::Updater => {
                     if !status.success() {
                         tracing::warn!(%status, "the updater failed; `refit-update status` says at what");
                     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
-    Agent, Answer, Clock, Condition, ControlPlane, Disk, HostError, IdentityFacts, Layout, Packages, Parts,
-    Profile, Service, ServiceState, Updater, active_version, create_dirs_durably, write_durably,
+    Agent, Answer, Clock, Condition, ControlPlane, Disk, Environment, HostError, IdentityFacts, Layout,
+    Packages, Profile, Service, ServiceState, Updater, active_version, create_dirs_durably, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -76,8 +76,8 @@ impl<G: Ground> Host<G> {
         self.state.lock().unwrap().wanted = Some(version(text));
     }
 
-    pub fn parts(&self) -> Parts<'_> {
-        Parts {
+    pub fn parts(&self) -> Environment<'_> {
+        Environment {
             disk: self.ground.disk(),
             layout: &self.layout,
             profile: &self.profile,

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::nodes::v1::{ListNodesRequest, Node};
 use refit_rollout::{Cohort, MAX_HOSTS, held_by};
-use refit_types::{Faults, Labels, UpdaterStatus, Version};
+use refit_types::{Labels, UpdaterStatus, ValidationErrors, Version};
 use serde_json::{Map, Value};
 
 use crate::ctl::{Global, resources};
@@ -46,8 +46,8 @@ fn described(file: &Path) -> Result<Vec<Cohort>, Failure> {
 }
 
 /// Reads a description of a fleet; every fault is reported at once.
-fn cohorts(document: Value) -> Result<Vec<Cohort>, Faults> {
-    let mut faults = Faults::default();
+fn cohorts(document: Value) -> Result<Vec<Cohort>, ValidationErrors> {
+    let mut faults = ValidationErrors::default();
     let mut fields = Entry::of("", document, &mut faults);
     let hosts = fields.take("hosts");
     fields.end(&["hosts"], &mut faults);
@@ -93,7 +93,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(path: &str, value: Value, faults: &mut Faults) -> Self {
+    fn of(path: &str, value: Value, faults: &mut ValidationErrors) -> Self {
         let (left, is_map) = match value {
             Value::Object(map) => (map, true),
             other => {
@@ -113,7 +113,7 @@ impl Entry {
         self.left.remove(field).filter(|value| !value.is_null())
     }
 
-    fn count(&mut self, faults: &mut Faults) -> u32 {
+    fn count(&mut self, faults: &mut ValidationErrors) -> u32 {
         let Some(value) = self.take("count") else { return 1 };
         let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
         count.filter(|count| (1..=MAX_HOSTS).contains(count)).unwrap_or_else(|| {
@@ -122,7 +122,7 @@ impl Entry {
         })
     }
 
-    fn version(&mut self, faults: &mut Faults) -> Option<Version> {
+    fn version(&mut self, faults: &mut ValidationErrors) -> Option<Version> {
         let problem = match self.take("version") {
             Some(Value::String(text)) => match text.parse() {
                 Ok(version) => return Some(version),
@@ -136,7 +136,7 @@ impl Entry {
         None
     }
 
-    fn flag(&mut self, field: &str, default: bool, faults: &mut Faults) -> bool {
+    fn flag(&mut self, field: &str, default: bool, faults: &mut ValidationErrors) -> bool {
         match self.take(field) {
             None => default,
             Some(Value::Bool(flag)) => flag,
@@ -147,7 +147,7 @@ impl Entry {
         }
     }
 
-    fn labels(&mut self, field: &str, faults: &mut Faults) -> Option<Labels> {
+    fn labels(&mut self, field: &str, faults: &mut ValidationErrors) -> Option<Labels> {
         let mut labels = Labels::default();
         let map = match self.take(field)? {
             Value::Object(map) => map,
@@ -169,7 +169,7 @@ impl Entry {
         Some(labels)
     }
 
-    fn end(self, known: &[&str], faults: &mut Faults) {
+    fn end(self, known: &[&str], faults: &mut ValidationErrors) {
         for field in self.left.keys().filter(|field| !known.contains(&field.as_str())) {
             let path = self.path_of(field);
             faults.add(path, format!("is not a known field; expected one of {}", known.join(", ")));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use refit_backend::{Error, Expect, MAX_TRANSACTION_KEYS, Result, Revision, Transaction};
 use refit_rollout::{Decision, InProgress, Plan, marked};
-use refit_types::{GroupName, GroupRecord, GroupState, HostId, Instance};
+use refit_types::{GroupName, GroupRecord, GroupState, HostId, HostRecord};
 
 use super::heartbeats::HostWork;
 use super::{BesideMessage, Owner};
@@ -89,7 +89,7 @@ pub(crate) struct Commit {
 #[derive(Debug)]
 struct Marked {
     host: HostId,
-    instance: Arc<Instance>,
+    instance: Arc<HostRecord>,
     /// Whether its heartbeat is stored with it.
     is_arrival: bool,
 }
@@ -118,7 +118,7 @@ impl Owner {
             // This server itself is changing what that rests on; it is decided anew.
             let rests_on_own =
                 required.into_iter().any(|group| self.deciding.in_flight.contains(&group.name));
-            let is_free = decision.marks.iter().all(|marked| !self.busy.contains_key(&marked.host));
+            let is_free = decision.transitions.iter().all(|marked| !self.busy.contains_key(&marked.host));
             if rests_on_own || !is_free {
                 continue;
             }
@@ -149,14 +149,14 @@ impl Owner {
         }
         let name = plan.groups[decision.group].name.clone();
         transaction = transaction.put(&group_key(&name)?, encoded(&decision.record)?);
-        let mut hosts = Vec::with_capacity(decision.marks.len());
-        for refit_rollout::Marked { host, mark, revision } in &decision.marks {
+        let mut hosts = Vec::with_capacity(decision.transitions.len());
+        for refit_rollout::Marked { host, mark, revision } in &decision.transitions {
             let arrival = self.deferred.get(host).and_then(|deferred| deferred.told.as_ref());
             let stored = self.records.hosts.get(*host).filter(|known| known.revision == *revision);
             let Some(known) = stored.map(|known| arrival.unwrap_or(&known.value)) else { return Ok(None) };
             let upgrade = marked(plan, decision.group, &decision.record, known, *mark, now);
             let Some(upgrade) = upgrade else { return Ok(None) };
-            let instance = Instance { upgrade: Some(Box::new(upgrade)), ..Instance::clone(known) };
+            let instance = HostRecord { upgrade: Some(Box::new(upgrade)), ..HostRecord::clone(known) };
             let key = host_records::key(*host)?;
             transaction = transaction.expect_revision(&key, *revision).put(&key, encoded(&instance)?);
             let is_arrival = arrival.is_some();

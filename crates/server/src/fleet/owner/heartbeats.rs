@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use refit_backend::Result;
 use refit_rollout::has_arrived;
-use refit_types::{HostId, Instance};
+use refit_types::{HostId, HostRecord};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -32,9 +32,9 @@ pub(super) struct Deferred {
     pub(super) heartbeat: Box<Heartbeat>,
     since: Instant,
     /// What was known of the host when it came.
-    before: Arc<Instance>,
+    before: Arc<HostRecord>,
     /// The record with the heartbeat in it, if the engine knows the host by that.
-    pub(super) told: Option<Arc<Instance>>,
+    pub(super) told: Option<Arc<HostRecord>>,
 }
 
 /// Something that may have to be written of a host.
@@ -115,7 +115,7 @@ impl Owner {
             }
             _ => false,
         };
-        let is_noted = |known: &Versioned<Arc<Instance>>| {
+        let is_noted = |known: &Versioned<Arc<HostRecord>>| {
             change.apply(&known.value, &self.server, (self.now)()).is_none()
         };
         // What cannot be read must not be written: the host is heard, and nothing is stored of it.
@@ -130,7 +130,7 @@ impl Owner {
     fn begin_write(
         &mut self,
         host: HostId,
-        known: Option<Versioned<Arc<Instance>>>,
+        known: Option<Versioned<Arc<HostRecord>>>,
         change: HostChange,
         reply: Option<Reply>,
     ) -> bool {
@@ -204,7 +204,7 @@ impl Owner {
 
     /// Takes a heartbeat that says that a host in flight has arrived, to be stored with the next decisions;
     /// false for all others.
-    fn try_defer(&mut self, host: HostId, heartbeat: &Heartbeat, known: &Versioned<Arc<Instance>>) -> bool {
+    fn try_defer(&mut self, host: HostId, heartbeat: &Heartbeat, known: &Versioned<Arc<HostRecord>>) -> bool {
         let waiting = self.deferred.get(&host);
         let ours = &heartbeat.report.session;
         let theirs = waiting.map(|deferred| &deferred.heartbeat.report.session);
@@ -276,7 +276,7 @@ impl Owner {
     }
 
     /// Whether the host has gone to another server, which has stored what it said there.
-    fn is_overtaken(&self, host: HostId, known: &Versioned<Arc<Instance>>, deferred: &Deferred) -> bool {
+    fn is_overtaken(&self, host: HostId, known: &Versioned<Arc<HostRecord>>, deferred: &Deferred) -> bool {
         known.value.report != deferred.before.report && self.connections.get(host).is_none()
     }
 
@@ -299,7 +299,7 @@ impl Owner {
     }
 
     /// Waits no more for a heartbeat that is stored now.
-    pub(super) fn deferred_stored(&mut self, host: HostId, stored: &Instance) {
+    pub(super) fn deferred_stored(&mut self, host: HostId, stored: &HostRecord) {
         let is_stored = |deferred: &Deferred| stored.report.as_ref() == Some(&deferred.heartbeat.report);
         if self.deferred.get(&host).is_some_and(is_stored) {
             self.forget_deferred(host);

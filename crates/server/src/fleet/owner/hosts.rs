@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use refit_backend::Revision;
 use refit_rollout::{HostFacts, Plan};
-use refit_types::{HostId, Instance};
+use refit_types::{HostId, HostRecord};
 
 use super::Owner;
 use crate::fleet::host_records::{Applied, HostEvent, HostRead, UnreadableHost};
@@ -52,7 +52,7 @@ impl Owner {
         }
     }
 
-    pub(super) fn set_host(&mut self, host: HostId, instance: Arc<Instance>, revision: Revision) {
+    pub(super) fn set_host(&mut self, host: HostId, instance: Arc<HostRecord>, revision: Revision) {
         let Applied::Changed { before } = self.records.set(host, instance.clone(), revision) else { return };
         // What it said before is told to the engine anew, from this record.
         if let Some(deferred) = self.deferred.get_mut(&host) {
@@ -109,7 +109,7 @@ impl Owner {
     }
 
     /// What the engine needs to know of a host.
-    pub(super) fn facts(&self, plan: &Plan, instance: &Instance) -> HostFacts {
+    pub(super) fn facts(&self, plan: &Plan, instance: &HostRecord) -> HostFacts {
         HostFacts::of(plan, instance, lost_since(&self.snapshot, &self.deaths, instance))
     }
 }

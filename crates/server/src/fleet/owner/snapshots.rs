@@ -9,7 +9,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use refit_backend::Revision;
 use refit_rollout::{Engine, HostFacts, HostMap, Plan};
-use refit_types::{HostId, Instance};
+use refit_types::{HostId, HostRecord};
 
 use super::{BesideMessage, Owner};
 use crate::fleet::StoreReading;
@@ -223,7 +223,7 @@ impl Owner {
 /// What an engine is made from.
 struct EngineSource {
     plan: Plan,
-    hosts: HostMap<Versioned<Arc<Instance>>>,
+    hosts: HostMap<Versioned<Arc<HostRecord>>>,
     unreadable: Arc<BTreeMap<HostId, Versioned<Arc<UnreadableHost>>>>,
     snapshot: Arc<StoreSnapshot>,
     deaths: Arc<HashMap<Box<str>, Timestamp>>,

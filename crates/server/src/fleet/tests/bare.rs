@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use refit_backend::{Key, MemoryBackend, SharedBackend};
 use refit_testbed::eventually;
 use refit_types::{
-    AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, Instance,
+    AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, HostRecord,
     Percent, Report, RotationMark, Schedule, Session, UpgraderKind, WeeklyWindow,
 };
 use tokio::sync::watch;
@@ -138,7 +138,7 @@ impl Bare {
         eventually("the host is gone", WITHIN, is_gone).await;
     }
 
-    pub(crate) fn known(&self, n: u128) -> Arc<Instance> {
+    pub(crate) fn known(&self, n: u128) -> Arc<HostRecord> {
         self.fleet.known(host(n)).unwrap().0
     }
 

@@ -2,7 +2,7 @@
 
 use refit_backend::SharedBackend;
 use refit_testbed::eventually;
-use refit_types::{AgentRole, HostId, Instance};
+use refit_types::{AgentRole, HostId, HostRecord};
 use uuid::Uuid;
 
 use super::bare::WITHIN;
@@ -105,7 +105,7 @@ async fn versions_are_counted_as_hosts_come_change_and_go() {
 async fn a_walk_sees_every_host_once_and_pages_are_filtered_and_in_order() {
     let backend = store();
     for n in 1..=2500 {
-        let instance = Instance::joined(host(n), "web", vec![AgentRole::Node], jiff::Timestamp::now());
+        let instance = HostRecord::joined(host(n), "web", vec![AgentRole::Node], jiff::Timestamp::now());
         let record = serde_json::to_vec(&instance).unwrap();
         backend.put(&Fleet::key(host(n)).unwrap(), record.into()).await.unwrap();
     }
@@ -117,8 +117,8 @@ async fn a_walk_sees_every_host_once_and_pages_are_filtered_and_in_order() {
         std::ops::ControlFlow::Continue(())
     });
     assert_eq!(seen, (101..=2500).map(host).collect::<Vec<HostId>>());
-    let even = |instance: &Instance| instance.host_id.uuid().as_u128().is_multiple_of(2);
-    let ids = |page: &[std::sync::Arc<Instance>]| {
+    let even = |instance: &HostRecord| instance.host_id.uuid().as_u128().is_multiple_of(2);
+    let ids = |page: &[std::sync::Arc<HostRecord>]| {
         page.iter().map(|instance| instance.host_id.uuid().as_u128()).collect::<Vec<_>>()
     };
     let (first, more) = bare.fleet.view().page(None, 3, even);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use refit_backend::KeyRange;
 use refit_testbed::{lost_newer_fields, with_newer_fields};
-use refit_types::{AgentRole, Instance};
+use refit_types::{AgentRole, HostRecord};
 use serde_json::{Value, json};
 
 use super::*;
@@ -94,7 +94,7 @@ async fn what_a_newer_server_wrote_survives_a_rollout() {
     bare.until("all", |record| record.epoch == 2 && record.in_flight == 3).await;
     assert_kept(&bare, &written, &[]).await;
     let item = bare.backend.get(&Fleet::key(host(3)).unwrap()).await.unwrap().unwrap();
-    let upgrade = serde_json::from_slice::<Instance>(&item.value).unwrap().upgrade.unwrap();
+    let upgrade = serde_json::from_slice::<HostRecord>(&item.value).unwrap().upgrade.unwrap();
     assert!(upgrade.epoch == 2 && !upgrade.unknown.is_empty());
 }
 

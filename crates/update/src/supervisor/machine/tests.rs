@@ -131,11 +131,11 @@ fn an_agent_that_was_asked_to_end_stays_down_until_it_is_started() {
 #[test]
 fn a_stop_asks_and_then_insists() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::Stop), [Action::Tell(Whom::Agent, Nudge::Terminate)]);
+    assert_eq!(life.on(Event::Stop), [Action::Tell(ChildKind::Agent, KillSignal::Terminate)]);
     assert_eq!(life.machine.state(), ServiceState::Stopped);
     assert_eq!(life.on(Event::Stop), [], "once");
     assert_eq!(life.after(GRACE - SECOND), []);
-    assert_eq!(life.after(SECOND), [Action::Tell(Whom::Agent, Nudge::Kill)]);
+    assert_eq!(life.after(SECOND), [Action::Tell(ChildKind::Agent, KillSignal::Kill)]);
     assert_eq!(life.after(GRACE), []);
     assert_eq!(life.on(FAILED), [], "however it ended");
     assert_eq!(life.after(GRACE), []);
@@ -155,7 +155,7 @@ fn a_start_while_it_stops_comes_after_that() {
 #[test]
 fn a_reload_is_a_signal_or_an_early_start() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::Reload), [Action::Tell(Whom::Agent, Nudge::Hangup)]);
+    assert_eq!(life.on(Event::Reload), [Action::Tell(ChildKind::Agent, KillSignal::Hangup)]);
     life.on(FAILED);
     assert_eq!(life.on(Event::Reload), [Action::Recover]);
     assert_eq!(life.on(Event::Reload), []);
@@ -220,8 +220,8 @@ fn an_updater_that_hangs_is_ended() {
     life.on(Event::Rang);
     life.on(Event::SetUpdates(false));
     assert_eq!(life.after(UPDATER_LIMIT - SECOND), []);
-    assert_eq!(life.after(SECOND), [Action::Tell(Whom::Updater, Nudge::Terminate)]);
-    assert_eq!(life.after(GRACE), [Action::Tell(Whom::Updater, Nudge::Kill)]);
+    assert_eq!(life.after(SECOND), [Action::Tell(ChildKind::Updater, KillSignal::Terminate)]);
+    assert_eq!(life.after(GRACE), [Action::Tell(ChildKind::Updater, KillSignal::Kill)]);
     life.on(Event::UpdaterEnded);
     assert_eq!(life.on(Event::SetUpdates(true)), []);
     assert_eq!(life.on(Event::Rang), [Action::StartUpdater]);
@@ -232,8 +232,8 @@ fn a_recovery_that_hangs_is_ended() {
     let mut life = Life::new(true);
     life.on(Event::Tick);
     life.on(Event::SetUpdates(false));
-    assert_eq!(life.after(RECOVERY_LIMIT), [Action::Tell(Whom::Recovery, Nudge::Terminate)]);
-    assert_eq!(life.after(GRACE), [Action::Tell(Whom::Recovery, Nudge::Kill)]);
+    assert_eq!(life.after(RECOVERY_LIMIT), [Action::Tell(ChildKind::Recovery, KillSignal::Terminate)]);
+    assert_eq!(life.after(GRACE), [Action::Tell(ChildKind::Recovery, KillSignal::Kill)]);
     assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
 }
 
@@ -241,8 +241,8 @@ fn a_recovery_that_hangs_is_ended() {
 fn the_end_takes_everything_along_and_starts_nothing() {
     let mut life = Life::running();
     life.on(Event::Rang);
-    let terminate = |whom| Action::Tell(whom, Nudge::Terminate);
-    assert_eq!(life.on(Event::End), [terminate(Whom::Agent), terminate(Whom::Updater)]);
+    let terminate = |whom| Action::Tell(whom, KillSignal::Terminate);
+    assert_eq!(life.on(Event::End), [terminate(ChildKind::Agent), terminate(ChildKind::Updater)]);
     assert!(!life.machine.is_over());
     assert_eq!(life.on(Event::Start), []);
     assert_eq!(life.on(Event::Rang), []);
@@ -253,7 +253,7 @@ fn the_end_takes_everything_along_and_starts_nothing() {
 
     let mut early = Life::new(true);
     early.on(Event::Tick);
-    assert_eq!(early.on(Event::End), [terminate(Whom::Recovery)]);
+    assert_eq!(early.on(Event::End), [terminate(ChildKind::Recovery)]);
     assert_eq!(early.on(Event::Recovered { settled: true }), []);
     assert!(early.machine.is_over());
 
@@ -267,7 +267,7 @@ fn who_asks_twice_for_the_end_does_not_wait() {
     let mut life = Life::running();
     life.on(Event::Rang);
     life.on(Event::End);
-    let kill = |whom| Action::Tell(whom, Nudge::Kill);
-    assert_eq!(life.on(Event::End), [kill(Whom::Agent), kill(Whom::Updater)]);
+    let kill = |whom| Action::Tell(whom, KillSignal::Kill);
+    assert_eq!(life.on(Event::End), [kill(ChildKind::Agent), kill(ChildKind::Updater)]);
     assert_eq!(life.after(GRACE), []);
 }

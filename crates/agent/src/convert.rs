@@ -1,0 +1,91 @@
+use refit_pki::{
+    Authorities, Certificate, HostCertificates, Identity, PrivateKey, SERVER_NAME, Slot, client_config,
+};
+use refit_proto::agent::v1 as wire;
+use refit_proto::{DialError, code_of, dial};
+use refit_types::AgentRole;
+use rustls::pki_types::ServerName;
+use tonic::transport::Channel;
+
+use crate::{ProxyAddress, RpcError};
+
+/// A connection to that server that shows `identity`.
+pub(crate) async fn connect(proxy: &ProxyAddress, identity: &Identity) -> Result<Channel, RpcError> {
+    dial_with(proxy, client_config(identity)?).await
+}
+
+/// A connection to that server under any TLS configuration of the cluster's.
+pub(crate) async fn dial_with(proxy: &ProxyAddress, tls: rustls::ClientConfig) -> Result<Channel, RpcError> {
+    let name = ServerName::try_from(SERVER_NAME).map_err(|error| RpcError::Answer(error.to_string()))?;
+    Ok(dial(&proxy.to_string(), name, tls).await?)
+}
+
+/// What the server says of the cluster's authorities.
+pub(crate) fn authorities(from: wire::Authorities) -> Result<Authorities, RpcError> {
+    let certificates = from.tls_ca_certs.iter().map(|pem| Certificate::from_pem(pem));
+    let rotation = from.rotation.unwrap_or_default();
+    Ok(Authorities {
+        tls: certificates.collect::<Result<_, _>>()?,
+        ssh: from.ssh_ca_certs,
+        phase: rotation.phase_text().parse().map_err(|error| RpcError::Answer(format!("phase: {error}")))?,
+        rotation_id: rotation.id,
+    })
+}
+
+/// Asks for an identity of that role over that key.
+pub(crate) fn role_request(role: AgentRole, key: &PrivateKey) -> Result<wire::RoleRequest, RpcError> {
+    Ok(wire::RoleRequest {
+        role: role.to_string(),
+        role_code: code_of::<refit_proto::v1::AgentRole>(role.as_str()),
+        certificate_request: key.signing_request()?,
+    })
+}
+
+/// The identity that a key and what was signed for it make together.
+pub(crate) fn identity(
+    slot: Slot,
+    key: PrivateKey,
+    signed: wire::SignedIdentity,
+    authorities: &Authorities,
+) -> Result<Identity, RpcError> {
+    let certificates =
+        HostCertificates { tls: Certificate::from_pem(&signed.tls_cert)?, ssh: signed.ssh_cert };
+    Ok(Identity::for_host(
+        slot.as_str(),
+        key,
+        certificates,
+        authorities.tls.clone(),
+        authorities.ssh.clone(),
+    )?)
+}
+
+/// Whether a refusal to connect is about who the other side is, and not about whether it is there.
+pub(crate) fn is_distrust(error: &DialError) -> bool {
+    matches!(error, DialError::Untrusted { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_pki::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_phase_is_read_from_either_field_and_never_guessed() {
+        let told = |phase: &str, phase_code: i32| {
+            let rotation = wire::Rotation { id: "r1".into(), phase: phase.into(), phase_code };
+            authorities(wire::Authorities { rotation: Some(rotation), ..Default::default() })
+        };
+        let rollback = refit_proto::v1::RotationPhase::Rollback.into();
+        for (phase, code) in [("rollback", rollback), ("rollback", 0), ("", rollback), ("rollback", 99)] {
+            let read = told(phase, code).unwrap();
+            assert_eq!((read.phase, read.rotation_id.as_str()), (Phase::Rollback, "r1"), "{phase:?} {code}");
+        }
+        // Following would be a guess: the agent stays as it is.
+        for (phase, code) in [("revoke", 99), ("revoke", 0), ("", 99), ("", 0)] {
+            let refused = told(phase, code).unwrap_err().to_string();
+            assert!(refused.contains("phase: "), "{refused}");
+        }
+        assert!(told("", 99).unwrap_err().to_string().contains("99"), "what came is named");
+    }
+}

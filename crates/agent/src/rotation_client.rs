@@ -1,0 +1,93 @@
+use refit_pki::{AgentState, Authorities, Identities, PrivateKey, Slot, Step, next_step};
+use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
+use refit_proto::agent::v1::{RenewRequest, Rotation};
+use refit_types::AgentRole;
+
+use crate::{ProxyAddress, RpcError, convert};
+
+/// A role needs three steps at most to be where its server is; more would be going in circles.
+const MOST_STEPS: usize = 8;
+
+/// Where the host stands in a rotation: where all of its roles do. Nowhere if one is behind the others, as
+/// after a stop between two of them, so that the server does not count on it and all are brought there.
+pub(crate) fn standing<'a>(states: impl IntoIterator<Item = &'a AgentState>) -> Rotation {
+    let mut states = states.into_iter().map(|state| (&state.rotation_id, state.phase));
+    match states.next() {
+        Some((id, phase)) if states.all(|other| other == (id, phase)) => Rotation::at(id, phase.as_str()),
+        _ => Rotation::default(),
+    }
+}
+
+/// Brings one role to where the server says that the rotation stands.
+pub(crate) async fn follow(
+    identities: &Identities,
+    role: AgentRole,
+    proxy: &ProxyAddress,
+    authorities: &Authorities,
+) -> Result<(), RpcError> {
+    for _ in 0..MOST_STEPS {
+        let stored = identities.load(role).await?;
+        match next_step(&stored, authorities)? {
+            Step::Nothing => return Ok(()),
+            Step::Request { into } => renew(identities, role, proxy, into).await?,
+            Step::Rejoin => {
+                return Err(RpcError::Answer(format!(
+                    "its authorities have been replaced while this host was away; remove {} and join again",
+                    identities.describe()
+                )));
+            }
+            step => identities.carry_out(role, &step).await?,
+        }
+    }
+    Err(RpcError::Answer(format!("the role {role} does not come to rest in the rotation")))
+}
+
+/// Has a new key signed for the role, as the identity that it presents now, and stores it.
+pub(crate) async fn renew(
+    identities: &Identities,
+    role: AgentRole,
+    proxy: &ProxyAddress,
+    into: Slot,
+) -> Result<(), RpcError> {
+    let stored = identities.load(role).await?;
+    let active = stored
+        .active()
+        .ok_or_else(|| RpcError::Answer(format!("there is no identity of the role {role}")))?;
+    let channel = convert::connect(proxy, active).await?;
+    let key = PrivateKey::generate()?;
+    let request = convert::role_request(role, &key)?;
+    let renewed =
+        AgentServiceClient::new(channel).renew(RenewRequest { role: Some(request) }).await?.into_inner();
+    let authorities = convert::authorities(renewed.authorities.unwrap_or_default())?;
+    let identity = convert::identity(into, key, renewed.identity.unwrap_or_default(), &authorities)?;
+    identities.store(role, into, &identity).await?;
+    tracing::info!(%role, slot = %into, expires = %identity.expires(), "has a new identity");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use refit_pki::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_host_stands_where_all_of_its_roles_do() {
+        let at = |id: &str, phase, presents| AgentState { rotation_id: id.into(), phase, presents };
+        let node = at("r1", Phase::UpdateClients, Slot::Replacement);
+        let there = Rotation::at("r1", "update_clients");
+        assert_eq!(standing([&node]), there);
+        assert_eq!(standing([&node, &at("r1", Phase::UpdateClients, Slot::Current)]), there);
+        let behind = [
+            AgentState::default(),
+            at("r1", Phase::Init, Slot::Current),
+            at("r0", node.phase, node.presents),
+        ];
+        for kube in &behind {
+            assert_eq!(standing([&node, kube]), Rotation::default(), "{kube:?}");
+            assert_eq!(standing([kube, &node]), Rotation::default(), "{kube:?}");
+        }
+        let never = Rotation::at("", "standby");
+        assert_eq!(standing([&AgentState::default(), &AgentState::default()]), never);
+    }
+}

@@ -1,0 +1,68 @@
+use refit_pki::IdentityStoreError;
+use refit_proto::DialError;
+use tonic::{Code, Status};
+
+use crate::convert::is_distrust;
+
+/// Why a talk with the control plane came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RpcError {
+    /// No connection.
+    #[error("{}", in_words(.0))]
+    Dial(#[from] DialError),
+    /// The server refused, or could not do it now.
+    #[error("{}", .0.message())]
+    Refused(Box<Status>),
+    /// The server's answer cannot be used.
+    #[error("the control plane answered something that cannot be used: {0}")]
+    Answer(String),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Pki(#[from] refit_pki::Error),
+    /// The agent's own store.
+    #[error(transparent)]
+    Store(#[from] IdentityStoreError),
+}
+
+/// A server that is there and is not trusted has been reached.
+fn in_words(error: &DialError) -> String {
+    match error {
+        DialError::Untrusted { .. } => error.to_string(),
+        _ => format!("the control plane cannot be reached: {error}"),
+    }
+}
+
+impl From<Status> for RpcError {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+impl RpcError {
+    /// Whether the same will come of it however often it is tried: a bad token, a foreign cluster.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Dial(error) => is_distrust(error) || matches!(error, DialError::Address(_)),
+            Self::Refused(status) => matches!(
+                status.code(),
+                Code::Unauthenticated
+                    | Code::PermissionDenied
+                    | Code::AlreadyExists
+                    | Code::InvalidArgument
+                    | Code::NotFound
+                    | Code::Unimplemented
+            ),
+            Self::Answer(_) | Self::Pki(_) => true,
+            Self::Store(_) => true,
+        }
+    }
+
+    /// Whether the two sides do not know each other.
+    pub fn is_distrust(&self) -> bool {
+        match self {
+            Self::Dial(error) => is_distrust(error),
+            Self::Refused(status) => status.code() == Code::Unauthenticated,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a group does not move, with the data to say so in words.
+
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{GroupName, Halt};
+
+/// Why a group is not moving.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlockedBy {
+    /// Updates are switched off.
+    Disabled,
+    /// An operator paused the rollout.
+    Paused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// An operator paused this group.
+    GroupPaused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Too many did not make it.
+    Halted(Halt),
+    /// Others come first.
+    Requires(Vec<GroupName>),
+    /// Its window is closed.
+    Window {
+        /// When it opens.
+        opens: Timestamp,
+    },
+    /// No host may be in flight.
+    NoSlots,
+    /// What is stored of the group cannot be read: a newer release may have written it.
+    UnreadableGroup {
+        /// Where it is stored.
+        key: Box<str>,
+    },
+    /// What is stored of hosts of the group cannot be read.
+    UnreadableHosts {
+        /// Where the first of them is stored.
+        key: Box<str>,
+        /// How many there are.
+        count: u32,
+    },
+    /// Members that did not start are away, and too many to go on without.
+    Away {
+        /// How many.
+        away: u32,
+        /// Of how many members.
+        members: u32,
+    },
+}
+
+impl BlockedBy {
+    /// The reason in words.
+    pub fn in_words(&self, now: Timestamp) -> String {
+        let ago = |since: &Timestamp| in_words(now.duration_since(*since));
+        match self {
+            Self::Disabled => "automatic updates are disabled".into(),
+            Self::Paused { since } => format!("the rollout was paused {} ago", ago(since)),
+            Self::GroupPaused { since } => format!("paused {} ago", ago(since)),
+            Self::Halted(halt) => format!("halted: {halt}"),
+            Self::Requires(groups) => {
+                let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+                format!("waiting for {}", names.join(", "))
+            }
+            Self::Window { opens } => format!("window opens in {}", in_words(opens.duration_since(now))),
+            Self::NoSlots => "max_in_flight is 0%: no host may start".into(),
+            Self::UnreadableGroup { key } => {
+                format!("blocked: the record {key} cannot be read; was it written by a newer release?")
+            }
+            Self::UnreadableHosts { key, count: 1 } => {
+                format!("blocked: the host record {key} cannot be read; was it written by a newer release?")
+            }
+            Self::UnreadableHosts { key, count } => format!(
+                "blocked: {count} host records cannot be read, {key} among them; were they written by a newer \
+                 release?"
+            ),
+            Self::Away { away, members } => format!("waiting for {away} of {members} members that are away"),
+        }
+    }
+}
+
+/// A length of time in its two largest units.
+pub(crate) fn in_words(length: SignedDuration) -> String {
+    let seconds = length.as_secs().max(0);
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let Some(first) = units.iter().position(|(size, _)| seconds >= *size) else { return "0 s".into() };
+    let (size, name) = units[first];
+    let largest = format!("{} {name}", seconds / size);
+    match units.get(first + 1) {
+        Some((smaller, name)) if seconds % size / smaller > 0 => {
+            format!("{largest} {} {name}", seconds % size / smaller)
+        }
+        _ => largest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_told_as_people_do() {
+        let told = |seconds| in_words(SignedDuration::from_secs(seconds));
+        assert_eq!(
+            [told(-5), told(0), told(59), told(60), told(3 * 3600), told(3 * 3600 + 65), told(90_000)],
+            ["0 s", "0 s", "59 s", "1 min", "3 h", "3 h 1 min", "1 d 1 h"]
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! What operators do to a group's record.
+
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{Group, GroupRecord, GroupState, Span};
+
+use crate::{Ended, HostFacts};
+
+/// The group's record once an operator has run it by hand: a window opens now, failures are forgotten, and
+/// whoever did not make it may be started again. Hosts in flight keep their slots. A group that has succeeded
+/// stays so: what depends on it goes on meanwhile.
+pub fn run_group(group: &Group, record: &GroupRecord, now: Timestamp) -> GroupRecord {
+    let hours = SignedDuration::from_hours(group.window.window_hours.into());
+    let end = now.saturating_add(hours).unwrap_or(Timestamp::MAX);
+    let (state, since) = match record.state {
+        GroupState::Succeeded => (GroupState::Succeeded, record.since),
+        _ => (GroupState::Scheduled, now),
+    };
+    GroupRecord {
+        state,
+        since,
+        window: None,
+        closed: None,
+        admitting: false,
+        run: Some(Span { start: now, end }),
+        round: record.round + 1,
+        failed: 0,
+        timed_out: 0,
+        ..record.clone()
+    }
+}
+
+/// The group's record once a member has left the fleet. It still counts for the limit, which must not
+/// shrink below what is in flight.
+pub fn removed(record: &GroupRecord, host: &HostFacts) -> GroupRecord {
+    let mut record = record.clone();
+    if !host.member {
+        return record;
+    }
+    record.removed += 1;
+    let bucket = match host.ended {
+        Some(Ended::Upgraded) => &mut record.upgraded,
+        Some(Ended::Failed { round }) if round == record.round => &mut record.failed,
+        Some(Ended::TimedOut { round }) if round == record.round => &mut record.timed_out,
+        None if host.started.is_some() => &mut record.in_flight,
+        _ => return record,
+    };
+    *bucket = bucket.saturating_sub(1);
+    record
+}

@@ -1,0 +1,97 @@
+use std::io::Read;
+
+use refit_types::{Edition, HostId, Version};
+use serde::Deserialize;
+
+use crate::archive::{Source, install, shown};
+use crate::host::{Answer, ControlPlane, HostError};
+use crate::{Disk, Layout, Profile};
+
+/// An answer is a few hundred bytes.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+
+/// CommandResult how many bytes have come, and how many there are.
+pub type OnProgress<'a> = &'a (dyn Fn(u64, Option<u64>) + Send + Sync);
+
+/// The control plane by HTTPS: what it says, and the archives that it or a mirror has.
+pub struct HttpsControlPlane<'a> {
+    /// Where archives come from.
+    pub source: &'a dyn Source,
+    /// Where answers come from: small ones, so without patience.
+    pub answers: &'a dyn Source,
+    /// The file system.
+    pub disk: &'a dyn Disk,
+    /// Where everything is.
+    pub layout: &'a Layout,
+    /// What is managed.
+    pub profile: &'a Profile,
+    /// `HOST:PORT`.
+    pub proxy: String,
+    /// Where archives are, if not there.
+    pub base_url: Option<String>,
+    /// CommandResult how a download goes.
+    pub progress: OnProgress<'a>,
+}
+
+impl std::fmt::Debug for HttpsControlPlane<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpsControlPlane").field("proxy", &self.proxy).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    server_edition: Edition,
+    agent_version: Version,
+    agent_auto_update: bool,
+    #[serde(default)]
+    agent_update_jitter_seconds: u32,
+    #[serde(default)]
+    agent_update_attempt: u64,
+}
+
+impl HttpsControlPlane<'_> {
+    /// The UUID that the agent wrote down; a host without one gets the answer for strangers.
+    fn host(&self) -> Option<HostId> {
+        let bytes = self.disk.read(&self.layout.data().join("host_uuid")).ok()?;
+        str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    fn ask(&self) -> Result<Said, String> {
+        let host = self.host().map(|host| format!("?host={host}")).unwrap_or_default();
+        let url = format!("https://{}/v1/webapi/find{host}", self.proxy);
+        let opened = self.answers.open(&url, 0).map_err(|error| error.to_string())?;
+        let mut bytes = Vec::new();
+        opened.body.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&bytes).map_err(|error| format!("its answer cannot be understood: {error}"))
+    }
+}
+
+impl ControlPlane for HttpsControlPlane<'_> {
+    fn find(&self) -> Result<Answer, HostError> {
+        let said = self.ask().map_err(HostError)?;
+        Ok(Answer {
+            version: said.agent_version,
+            edition: said.server_edition,
+            auto_update: said.agent_auto_update,
+            jitter_seconds: said.agent_update_jitter_seconds,
+            attempt: said.agent_update_attempt,
+        })
+    }
+
+    fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
+        let own = format!("https://{}/v1/artifacts", self.proxy);
+        let base = self.base_url.as_deref().unwrap_or(&own);
+        let url = self.profile.artifact_url(base, answer.edition, &answer.version);
+        let (disk, layout, profile) = (self.disk, self.layout, self.profile);
+        tracing::info!("Downloading {} from {}", answer.version, shown(&url));
+        let installed =
+            install(disk, layout, profile, self.source, &url, &answer.version, &|bytes, total| {
+                (self.progress)(bytes, total);
+            })
+            .map_err(|error| HostError(error.to_string()))?;
+        let (place, sha256) = (installed.directory.display(), &installed.sha256);
+        tracing::info!("Unpacked {} to {place}; its SHA-256 is {sha256}, as published", answer.version);
+        Ok(())
+    }
+}
