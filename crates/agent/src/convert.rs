@@ -1,4 +1,4 @@
-use refit_pki::{
+use refit_identity::{
     Authorities, Certificate, HostCertificates, Identity, PrivateKey, SERVER_NAME, Slot, client_config,
 };
 use refit_proto::agent::v1 as wire;
@@ -66,7 +66,7 @@ pub(crate) fn is_distrust(error: &DialError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use refit_pki::Phase;
+    use refit_identity::Phase;
 
     use super::*;
 

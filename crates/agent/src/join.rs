@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use refit_pki::{Identities, Identity, PrivateKey, Slot, pinned_client_config};
+use refit_identity::{Identities, Identity, PrivateKey, Slot, pinned_client_config};
 use refit_proto::agent::v1::JoinRequest;
 use refit_proto::agent::v1::join_service_client::JoinServiceClient;
 use refit_types::{AgentRole, HostId};

@@ -1,4 +1,4 @@
-use refit_pki::{AgentState, Authorities, Identities, PrivateKey, Slot, Step, next_step};
+use refit_identity::{AgentState, Authorities, Identities, PrivateKey, Slot, Step, next_step};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{RenewRequest, Rotation};
 use refit_types::AgentRole;
@@ -67,7 +67,7 @@ pub(crate) async fn renew(
 
 #[cfg(test)]
 mod tests {
-    use refit_pki::Phase;
+    use refit_identity::Phase;
 
     use super::*;
 

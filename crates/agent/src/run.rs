@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_pki::{Identities, Identity, SqliteIdentities, renew_after};
+use refit_identity::{Identities, Identity, SqliteIdentities, renew_after};
 use refit_proto::agent::v1::{HeartbeatReply, Rotation};
 use refit_types::{AgentRole, Edition, HostId, Version};
 use tokio::sync::watch;

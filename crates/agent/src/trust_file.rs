@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use refit_pki::Certificate;
+use refit_identity::Certificate;
 
 use crate::atomic_file::{self, PUBLIC};
 

@@ -8,7 +8,7 @@ mod cluster;
 
 use cluster::{Cluster, PATIENCE};
 use jiff::{SignedDuration, Timestamp};
-use refit_pki::{AgentState, Slot};
+use refit_identity::{AgentState, Slot};
 use refit_testbed::{eventually, sweep};
 use refit_types::AgentRole;
 

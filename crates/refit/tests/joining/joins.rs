@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use refit_pki::{Identities, Identity, SqliteIdentities};
+use refit_identity::{Identities, Identity, SqliteIdentities};
 use refit_types::AgentRole;
 use rustix::process::Signal;
 use serde_json::json;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{Authority, HOST_TTL};
 use refit_backend::{EtcdAddress, EtcdBackend};
-use refit_pki::{
-    Authority, HOST_TTL, Identities, Identity, PrivateKey, SigningRequest, Slot, SqliteIdentities,
-};
+use refit_identity::{Identities, Identity, PrivateKey, SigningRequest, Slot, SqliteIdentities};
 use refit_types::AgentRole;
 
 use crate::agent::{Agent, new_token};

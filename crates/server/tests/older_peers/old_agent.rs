@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use refit_pki::{
+use refit_identity::{
     Authorities, Certificate, HostCertificates, Identities, Identity, MemoryIdentities, PrivateKey,
     SERVER_NAME, Slot, Step, client_config, next_step,
 };
