@@ -47,7 +47,7 @@ pub enum Error {
     /// A private file that others can read.
     #[error(
         "{} can be read by others (its mode is {mode:04o}), and so could the private key in it; run: chmod 600 {}",
-        .path.display(), crate::files::for_shell(.path)
+        .path.display(), crate::private_file::for_shell(.path)
     )]
     Exposed {
         /// The file.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    CaPin, Certificate, ClusterName, Error, HostCertificates, Principal, PrivateKey, Result, files,
+    CaPin, Certificate, ClusterName, Error, HostCertificates, Principal, PrivateKey, Result, private_file,
     secret_json, ssh_certificate,
 };
 
@@ -149,7 +149,7 @@ impl Identity {
 
     /// Reads an identity file, and refuses one that others than its owner can read.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = files::read_private_file(path)?;
+        let text = private_file::read_private_file(path)?;
         Self::from_json(&text).map_err(|reason| Error::IdentityFile {
             path: path.into(),
             reason: match reason {
@@ -162,7 +162,7 @@ impl Identity {
     /// Writes the identity to a file that only its owner can read, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = self.to_json()?;
-        files::write_private_file(path, format!("{text}\n").as_bytes())
+        private_file::write_private_file(path, format!("{text}\n").as_bytes())
     }
 
     /// What its holder calls it.

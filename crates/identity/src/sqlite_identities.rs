@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
-use crate::{IdentityBackend, IdentityKey, IdentityStoreError};
+use crate::{IdentityBackend, IdentityKey, IdentityStoreError, atomic_file};
 
 type Result<T, E = IdentityStoreError> = std::result::Result<T, E>;
 
@@ -66,7 +66,7 @@ impl SqliteIdentities {
     /// and a new store takes its place.
     pub fn open(path: &Path, now: Timestamp) -> Result<OpenedIdentities> {
         let failed = |reason: String| IdentityStoreError::Failed { store: name(path), reason };
-        let directory = parent(path);
+        let directory = atomic_file::directory_of(path);
         let make = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         make.map_err(|error| failed(format!("its directory cannot be made: {error}")))?;
         let set_aside = match open_or_create(path) {
@@ -131,10 +131,6 @@ impl IdentityBackend for SqliteIdentities {
 
 fn name(path: &Path) -> String {
     format!("sqlite {}", path.display())
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -204,8 +200,7 @@ fn create(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.close().map_err(|(_, error)| error)?;
     file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    Ok(File::open(parent(path))?.sync_all()?)
+    Ok(atomic_file::rename(&unfinished, path)?)
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -254,6 +249,6 @@ fn set_aside(path: &Path, now: Timestamp, reason: String) -> io::Result<SetAside
             _ => {}
         }
     }
-    File::open(parent(path))?.sync_all()?;
+    atomic_file::sync_directory(path)?;
     Ok(SetAside { path: aside, reason })
 }

@@ -1,31 +1,18 @@
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+//! Files that hold private keys: written for their owner alone, and refused when others can read them.
+
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::{Error, Result};
+use crate::{Error, Result, atomic_file};
 
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Writes a file that only its owner can read, whole or not at all, even through a power cut.
-///
-/// It is written aside in the same directory and renamed, so it replaces what was there (also a link,
-/// not the link's target).
+/// Writes a file that only its owner can read, whole or not at all.
 pub fn write_private_file(path: &Path, contents: &[u8]) -> Result<()> {
-    write(path, contents).map_err(|source| Error::File { path: path.into(), action: "written", source })
-}
-
-fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut aside = tempfile::Builder::new().prefix(".refit-").suffix(".tmp").tempfile_in(directory)?;
-    aside.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
-    aside.write_all(contents)?;
-    aside.as_file().sync_all()?;
-    aside.persist(path).map_err(|refused| refused.error)?;
-    File::open(directory)?.sync_all()
+    let written = atomic_file::replace(path, contents, atomic_file::PRIVATE);
+    written.map_err(|source| Error::File { path: path.into(), action: "written", source })
 }
 
 /// Reads a file that only its owner can read, and refuses it when others can too, as ssh does.
@@ -56,42 +43,22 @@ pub(crate) fn for_shell(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
-
     #[test]
-    fn a_private_file_is_private_and_replaced_whole() {
+    fn a_written_file_is_private_and_reads_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        fs::write(&path, "old").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let old = File::open(&path).unwrap();
-
         write_private_file(&path, b"new").unwrap();
-
         assert_eq!(read_private_file(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
-        let mut still = String::new();
-        (&old).read_to_string(&mut still).unwrap();
-        assert_eq!(still, "old", "the old file itself must not be written to");
-        assert_eq!(names(directory.path()), ["secret"]);
-    }
 
-    #[test]
-    fn a_failed_write_leaves_everything_as_it_was() {
-        let directory = tempfile::tempdir().unwrap();
         let taken = directory.path().join("taken");
         fs::create_dir(&taken).unwrap();
         let error = write_private_file(&taken, b"new").unwrap_err().to_string();
         assert!(error.contains("taken cannot be written"), "{error}");
-        assert_eq!(names(directory.path()), ["taken"]);
-        assert!(write_private_file(&directory.path().join("no/such"), b"new").is_err());
-        assert!(write_private_file(Path::new("/"), b"new").is_err());
-        assert!(write_private_file(Path::new(""), b"new").is_err());
     }
 
     #[test]
