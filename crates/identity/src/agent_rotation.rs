@@ -1,4 +1,6 @@
-use crate::{AgentState, Certificate, Identity, Phase, Result, Slot};
+//! What an agent does next in a rotation: a pure function of what it has stored and what its server says.
+
+use crate::{AgentState, Certificate, Identity, IdentitySlot, Phase, Result};
 
 /// The authorities to trust and where their rotation stands, as a server tells its agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub enum Step {
     /// Trust other authorities than before: write the identity, then the state.
     Rewrite {
         /// Where the identity is.
-        slot: Slot,
+        slot: IdentitySlot,
         /// The identity with the authorities to trust now.
         identity: Box<Identity>,
         /// What to write then.
@@ -55,7 +57,7 @@ pub enum Step {
     /// moment. Only the next step makes it count.
     Request {
         /// Where to write it.
-        into: Slot,
+        into: IdentitySlot,
     },
     /// No identity here was signed by an authority that still counts: the host must join again.
     Rejoin,
@@ -63,15 +65,15 @@ pub enum Step {
 
 impl StoredIdentities {
     /// The identity in that place.
-    pub fn get(&self, slot: Slot) -> Option<&Identity> {
+    pub fn get(&self, slot: IdentitySlot) -> Option<&Identity> {
         match slot {
-            Slot::Current => self.current.as_ref(),
-            Slot::Replacement => self.replacement.as_ref(),
+            IdentitySlot::Current => self.current.as_ref(),
+            IdentitySlot::Replacement => self.replacement.as_ref(),
         }
     }
 
     /// Where the identity is that is to be presented now, and so renewed when it ends soon.
-    pub fn active_slot(&self) -> Slot {
+    pub fn active_slot(&self) -> IdentitySlot {
         let presents = self.state.presents;
         if self.get(presents).is_some() { presents } else { presents.other() }
     }
@@ -83,7 +85,7 @@ impl StoredIdentities {
 
     /// The identities to try, in order. The second is of use to those who have missed the end of a
     /// rotation or its rollback: a server then refuses the first.
-    pub fn candidates(&self) -> impl Iterator<Item = (Slot, &Identity)> {
+    pub fn candidates(&self) -> impl Iterator<Item = (IdentitySlot, &Identity)> {
         let active = self.active_slot();
         [active, active.other()].into_iter().filter_map(|slot| self.get(slot).map(|found| (slot, found)))
     }
@@ -101,11 +103,11 @@ pub fn next_step(stored: &StoredIdentities, authorities: &Authorities) -> Result
     let signed_by = |authority| move |identity: &&Identity| identity.certificate().is_signed_by(authority);
     let updates_clients = authorities.phase.updates_clients();
     if let Some(current) = stored.current.as_ref().filter(signed_by(signer)) {
-        return settle(stored, Slot::Current, current, authorities);
+        return settled(stored, IdentitySlot::Current, current, authorities);
     }
     if let Some(replacement) = stored.replacement.as_ref().filter(signed_by(signer)) {
         if updates_clients {
-            return settle(stored, Slot::Replacement, replacement, authorities);
+            return settled(stored, IdentitySlot::Replacement, replacement, authorities);
         }
         return promote(replacement, authorities.phase, authorities);
     }
@@ -114,23 +116,23 @@ pub fn next_step(stored: &StoredIdentities, authorities: &Authorities) -> Result
     };
     match (stored.current.as_ref().filter(counts), stored.replacement.as_ref().filter(counts)) {
         (None, None) => Ok(Step::Rejoin),
-        _ if !updates_clients => Ok(Step::Request { into: Slot::Current }),
+        _ if !updates_clients => Ok(Step::Request { into: IdentitySlot::Current }),
         // The end of an earlier rotation was missed. The next replacement must not take the place of
         // the only identity that a rollback could go back to.
         (None, Some(replacement)) => promote(replacement, Phase::Init, authorities),
-        (Some(_), _) => Ok(Step::Request { into: Slot::Replacement }),
+        (Some(_), _) => Ok(Step::Request { into: IdentitySlot::Replacement }),
     }
 }
 
 fn promote(replacement: &Identity, phase: Phase, authorities: &Authorities) -> Result<Step> {
-    let identity = Box::new(trusting(replacement, Slot::Current, authorities)?);
-    let state = AgentState { phase, ..state(Slot::Current, authorities) };
+    let identity = Box::new(trusting(replacement, IdentitySlot::Current, authorities)?);
+    let state = AgentState { phase, ..state(IdentitySlot::Current, authorities) };
     Ok(Step::Promote { identity, state })
 }
 
-fn settle(
+fn settled(
     stored: &StoredIdentities,
-    slot: Slot,
+    slot: IdentitySlot,
     identity: &Identity,
     authorities: &Authorities,
 ) -> Result<Step> {
@@ -142,10 +144,10 @@ fn settle(
     Ok(if stored.state == state { Step::Nothing } else { Step::Note { state } })
 }
 
-fn trusting(identity: &Identity, slot: Slot, authorities: &Authorities) -> Result<Identity> {
+fn trusting(identity: &Identity, slot: IdentitySlot, authorities: &Authorities) -> Result<Identity> {
     identity.with_authorities(slot.as_str(), authorities.tls.clone(), authorities.ssh.clone())
 }
 
-fn state(presents: Slot, authorities: &Authorities) -> AgentState {
+fn state(presents: IdentitySlot, authorities: &Authorities) -> AgentState {
     AgentState { rotation_id: authorities.rotation_id.clone(), phase: authorities.phase, presents }
 }

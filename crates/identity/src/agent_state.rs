@@ -1,9 +1,11 @@
+//! How far an agent has followed a rotation, and which of its two identities it presents, as it is stored.
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::role::{listed, words};
+use crate::role::{join_or, text_enum};
 use crate::{Error, NameError, Phase, Result, secret_json};
 
 const KIND: &str = "state";
@@ -12,7 +14,7 @@ const VERSION: &str = "v2";
 /// The two places in which an agent keeps an identity of one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(try_from = "String", into = "String")]
-pub enum Slot {
+pub enum IdentitySlot {
     /// The one that it has when no rotation is under way.
     #[default]
     Current,
@@ -20,7 +22,7 @@ pub enum Slot {
     Replacement,
 }
 
-impl Slot {
+impl IdentitySlot {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Current, Self::Replacement];
 
@@ -41,7 +43,7 @@ impl Slot {
     }
 }
 
-words!(Slot, "place of an identity");
+text_enum!(IdentitySlot, "place of an identity");
 
 /// How far an agent has followed a rotation. It is written last, so it never says more than was done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -51,7 +53,7 @@ pub struct AgentState {
     /// The phase of it that was carried out.
     pub phase: Phase,
     /// The identity to present. Nothing is ever deleted: this alone says whether a replacement counts.
-    pub presents: Slot,
+    pub presents: IdentitySlot,
 }
 
 #[derive(Serialize)]
@@ -77,7 +79,8 @@ impl AgentState {
         let document = secret_json::parse(text)?;
         secret_json::expect(&document, KIND, VERSION)?;
         let phase: Result<Phase, NameError> = secret_json::text(&document, "spec.phase")?.parse();
-        let presents: Result<Slot, NameError> = secret_json::text(&document, "spec.presents")?.parse();
+        let presents: Result<IdentitySlot, NameError> =
+            secret_json::text(&document, "spec.presents")?.parse();
         Ok(Self {
             rotation_id: secret_json::text(&document, "spec.rotation_id")?.into(),
             phase: phase.map_err(|error| error.to_string())?,

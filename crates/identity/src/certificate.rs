@@ -1,3 +1,5 @@
+//! X.509 certificates as they are read: what one says, not whether it is to be trusted.
+
 use std::fmt;
 
 use data_encoding::{BASE64, HEXLOWER};

@@ -1,3 +1,5 @@
+//! TLS for clients of the control plane: which servers they believe, and by what they know them.
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

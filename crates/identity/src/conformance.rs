@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use refit_types::AgentRole;
 
-use crate::{IdentityBackend, IdentityKey, IdentityStoreError, SharedIdentityBackend, Slot};
+use crate::{IdentityBackend, IdentityKey, IdentitySlot, IdentityStoreError, SharedIdentityBackend};
 
 const WRITERS: u8 = 8;
 
@@ -33,7 +33,7 @@ async fn keeps_what_is_put(store: &dyn IdentityBackend) -> Result<(), String> {
     let keys = || IdentityKey::all().filter(|key| *key != IdentityKey::HostId && *key != CREATED);
     for round in ["first", "second"] {
         for key in keys() {
-            store.put(key, format!("{round} {key}").into_bytes()).await.map_err(told)?;
+            store.put(key, format!("{round} {key}").into_bytes()).await.map_err(message)?;
         }
         for key in keys() {
             let found = get(store, key).await?;
@@ -42,17 +42,17 @@ async fn keeps_what_is_put(store: &dyn IdentityBackend) -> Result<(), String> {
         }
     }
     for value in [vec![], (0..=255).collect(), vec![b'x'; 64 * 1024]] {
-        store.put(PUT, value.clone()).await.map_err(told)?;
+        store.put(PUT, value.clone()).await.map_err(message)?;
         ensure(get(store, PUT).await?.as_ref() == Some(&value), format!("a value of {} bytes", value.len()))?;
     }
     Ok(())
 }
 
-const PUT: IdentityKey = IdentityKey::Identity(AgentRole::App, Slot::Replacement);
+const PUT: IdentityKey = IdentityKey::Identity(AgentRole::App, IdentitySlot::Replacement);
 const CREATED: IdentityKey = IdentityKey::State(AgentRole::Discovery);
 
 async fn creates_once(store: &dyn IdentityBackend) -> Result<(), String> {
-    store.create(IdentityKey::HostId, b"one".to_vec()).await.map_err(told)?;
+    store.create(IdentityKey::HostId, b"one".to_vec()).await.map_err(message)?;
     let again = store.create(IdentityKey::HostId, b"two".to_vec()).await;
     let refused = matches!(again, Err(IdentityStoreError::AlreadyExists { key: IdentityKey::HostId, .. }));
     ensure(refused, "a key can be created twice")?;
@@ -69,10 +69,10 @@ async fn one_of_many_creates(store: SharedIdentityBackend) -> Result<(), String>
     });
     let mut created = Vec::new();
     for create in creates.collect::<Vec<_>>() {
-        match create.await.map_err(told)? {
+        match create.await.map_err(message)? {
             (writer, Ok(())) => created.push(vec![writer; 1000]),
             (_, Err(IdentityStoreError::AlreadyExists { .. })) => {}
-            (_, Err(error)) => return Err(told(error)),
+            (_, Err(error)) => return Err(message(error)),
         }
     }
     ensure(created.len() == 1, format!("{} of {WRITERS} created the same key", created.len()))?;
@@ -80,7 +80,7 @@ async fn one_of_many_creates(store: SharedIdentityBackend) -> Result<(), String>
 }
 
 async fn puts_are_whole(store: SharedIdentityBackend) -> Result<(), String> {
-    store.put(PUT, vec![0; 10_000]).await.map_err(told)?;
+    store.put(PUT, vec![0; 10_000]).await.map_err(message)?;
     let puts = (0..WRITERS).map(|writer| {
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.put(PUT, vec![writer; 10_000 + usize::from(writer)]).await })
@@ -89,9 +89,9 @@ async fn puts_are_whole(store: SharedIdentityBackend) -> Result<(), String> {
         let found = get(&*store, PUT).await?.unwrap_or_default();
         let whole = found.first().is_some_and(|first| found.iter().all(|byte| byte == first));
         ensure(whole && found.len() >= 10_000, "a value is a mixture of two")?;
-        put.await.map_err(told)?.map_err(told)?;
+        put.await.map_err(message)?.map_err(message)?;
     }
-    store.put(PUT, b"last".to_vec()).await.map_err(told)
+    store.put(PUT, b"last".to_vec()).await.map_err(message)
 }
 
 async fn keeps_all_when_opened_again(store: &dyn IdentityBackend) -> Result<(), String> {
@@ -109,13 +109,13 @@ async fn keeps_all_when_opened_again(store: &dyn IdentityBackend) -> Result<(), 
 }
 
 async fn get(store: &dyn IdentityBackend, key: IdentityKey) -> Result<Option<Vec<u8>>, String> {
-    store.get(key).await.map_err(told)
+    store.get(key).await.map_err(message)
 }
 
 fn ensure(holds: bool, otherwise: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
-fn told(error: impl ToString) -> String {
+fn message(error: impl ToString) -> String {
     error.to_string()
 }

@@ -1,7 +1,9 @@
+//! An agent's store, typed: identities, the state of a rotation and the host's id, over any backend.
+
 use refit_types::{AgentRole, HostId};
 
 use crate::{
-    AgentState, Identity, IdentityKey, IdentityStoreError, SharedIdentityBackend, Slot, Step,
+    AgentState, Identity, IdentityKey, IdentitySlot, IdentityStoreError, SharedIdentityBackend, Step,
     StoredIdentities,
 };
 
@@ -29,14 +31,14 @@ impl Identities {
         let state = self.backend.get(IdentityKey::State(role)).await?;
         let state = state.map(|text| AgentState::from_json(&text)).transpose();
         Ok(StoredIdentities {
-            current: self.identity(role, Slot::Current).await?,
-            replacement: self.identity(role, Slot::Replacement).await?,
+            current: self.identity(role, IdentitySlot::Current).await?,
+            replacement: self.identity(role, IdentitySlot::Replacement).await?,
             state: state.map_err(|error| self.unusable(IdentityKey::State(role), error))?.unwrap_or_default(),
         })
     }
 
     /// Stores an identity. Only the state decides whether it counts.
-    pub async fn store(&self, role: AgentRole, slot: Slot, identity: &Identity) -> Result<()> {
+    pub async fn store(&self, role: AgentRole, slot: IdentitySlot, identity: &Identity) -> Result<()> {
         let key = IdentityKey::Identity(role, slot);
         let text = identity.to_json().map_err(|error| self.unusable(key, error))?;
         self.backend.put(key, text.into_bytes()).await
@@ -60,7 +62,7 @@ impl Identities {
                 self.store_state(role, state).await
             }
             Step::Promote { identity, state } => {
-                self.store(role, Slot::Current, identity).await?;
+                self.store(role, IdentitySlot::Current, identity).await?;
                 self.store_state(role, state).await
             }
         }
@@ -82,7 +84,7 @@ impl Identities {
         }
     }
 
-    async fn identity(&self, role: AgentRole, slot: Slot) -> Result<Option<Identity>> {
+    async fn identity(&self, role: AgentRole, slot: IdentitySlot) -> Result<Option<Identity>> {
         let key = IdentityKey::Identity(role, slot);
         let text = self.backend.get(key).await?;
         text.map(|text| Identity::from_json(&text)).transpose().map_err(|error| self.unusable(key, error))

@@ -1,3 +1,5 @@
+//! A key with its certificate and the authorities to trust, in JSON and in a private file.
+
 use std::path::Path;
 
 use jiff::Timestamp;

@@ -1,16 +1,18 @@
+//! What an agent needs of a place to keep its identities in, and the keys under which they are kept.
+
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use refit_types::AgentRole;
 
-use crate::Slot;
+use crate::IdentitySlot;
 
 /// Where an agent keeps what it is. Every value has one of these keys, and nothing is ever deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IdentityKey {
     /// An identity of one role.
-    Identity(AgentRole, Slot),
+    Identity(AgentRole, IdentitySlot),
     /// How far one role has followed a rotation.
     State(AgentRole),
     /// The host that it is.
@@ -22,8 +24,8 @@ impl IdentityKey {
     pub fn all() -> impl Iterator<Item = Self> {
         let of_role = |role: &AgentRole| {
             [
-                Self::Identity(*role, Slot::Current),
-                Self::Identity(*role, Slot::Replacement),
+                Self::Identity(*role, IdentitySlot::Current),
+                Self::Identity(*role, IdentitySlot::Replacement),
                 Self::State(*role),
             ]
         };

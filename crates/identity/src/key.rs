@@ -1,3 +1,5 @@
+//! Private keys: made, read, and never shown.
+
 use std::fmt;
 use std::sync::Arc;
 

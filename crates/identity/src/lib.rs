@@ -38,7 +38,7 @@ mod trust;
 mod verify;
 
 pub use agent_rotation::{Authorities, Step, StoredIdentities, next_step};
-pub use agent_state::{AgentState, Slot};
+pub use agent_state::{AgentState, IdentitySlot};
 pub use certificate::{Certificate, HostCertificates};
 pub use client::{SERVER_NAME, ServerRefused, client_config, pinned_client_config, public_client_config};
 pub use error::{Error, Result};
@@ -55,7 +55,7 @@ pub use private_file::write_private_file;
 pub use renewal::renew_after;
 pub use request::SigningRequest;
 pub use role::{Role, Roles, SystemRole};
-pub use sqlite_identities::{OpenedIdentities, SetAside, SqliteIdentities};
+pub use sqlite_identities::{OpenedIdentities, QuarantinedFile, SqliteIdentities};
 pub use trust::{AuthError, Trust};
 
 #[cfg(test)]

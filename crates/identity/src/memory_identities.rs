@@ -1,3 +1,5 @@
+//! Identities in memory, for tests and for agents that join anew each time.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

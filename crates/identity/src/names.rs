@@ -1,3 +1,5 @@
+//! Names of clusters, users and servers: short, plain, and safe to write into a certificate.
+
 use std::fmt;
 use std::str::FromStr;
 

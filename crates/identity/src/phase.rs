@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::NameError;
-use crate::role::{listed, words};
+use crate::role::{join_or, text_enum};
 
 /// How far the replacement of the cluster's authorities has come. What is signed and trusted in each
 /// phase is decided by the server's authority.
@@ -59,4 +59,4 @@ impl Phase {
     }
 }
 
-words!(Phase, "phase of a rotation");
+text_enum!(Phase, "phase of a rotation");

@@ -1,3 +1,5 @@
+//! The pin of a CA: what a host that has not joined yet knows its cluster by.
+
 use std::fmt;
 use std::str::FromStr;
 

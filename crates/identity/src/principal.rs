@@ -1,3 +1,5 @@
+//! Who a certificate speaks for, as it is written in the certificate's names and read back from them.
+
 use std::fmt;
 
 use refit_types::{AgentRole, HostId};
@@ -117,16 +119,17 @@ impl Principal {
 
     /// Reads the names back, in any order. Anything unexpected is an error.
     pub fn from_uris<'a>(uris: impl IntoIterator<Item = &'a str>) -> Result<Self, PrincipalError> {
-        let mut found = Found::default();
+        let mut parts = PrincipalParts::default();
         for uri in uris {
-            found.add(uri)?;
+            parts.add(uri)?;
         }
-        found.principal()
+        parts.into_principal()
     }
 }
 
+/// What the names of a certificate have said so far.
 #[derive(Default)]
-struct Found {
+struct PrincipalParts {
     cluster: Option<ClusterName>,
     user: Option<UserName>,
     server: Option<ServerId>,
@@ -135,24 +138,24 @@ struct Found {
     agent_role: Option<AgentRole>,
 }
 
-impl Found {
+impl PrincipalParts {
     fn add(&mut self, uri: &str) -> Result<(), PrincipalError> {
         let unexpected = || PrincipalError::Unexpected(uri.into());
         let path = uri.strip_prefix(SCHEME).ok_or_else(unexpected)?;
         let parts: Vec<&str> = path.split('/').collect();
         let &[cluster, kind, value] = parts.as_slice() else { return Err(unexpected()) };
-        self.of_cluster(cluster.parse()?)?;
+        self.set_cluster(cluster.parse()?)?;
         match kind {
-            "user" => only(&mut self.user, value.parse()?),
-            "server" => only(&mut self.server, value.parse()?),
-            "host" => only(&mut self.host, host_id(value)?),
-            "role" => self.role(value.parse()?),
-            "agent-role" => only(&mut self.agent_role, agent_role(value)?),
+            "user" => set_once(&mut self.user, value.parse()?),
+            "server" => set_once(&mut self.server, value.parse()?),
+            "host" => set_once(&mut self.host, host_id(value)?),
+            "role" => self.add_role(value.parse()?),
+            "agent-role" => set_once(&mut self.agent_role, agent_role(value)?),
             _ => Err(unexpected()),
         }
     }
 
-    fn of_cluster(&mut self, cluster: ClusterName) -> Result<(), PrincipalError> {
+    fn set_cluster(&mut self, cluster: ClusterName) -> Result<(), PrincipalError> {
         match &self.cluster {
             Some(first) if *first != cluster => Err(PrincipalError::TwoClusters(first.clone(), cluster)),
             _ => {
@@ -162,7 +165,7 @@ impl Found {
         }
     }
 
-    fn role(&mut self, role: Role) -> Result<(), PrincipalError> {
+    fn add_role(&mut self, role: Role) -> Result<(), PrincipalError> {
         if self.roles.contains(&role) {
             return Err(PrincipalError::RoleTwice(role));
         }
@@ -170,7 +173,7 @@ impl Found {
         Ok(())
     }
 
-    fn principal(self) -> Result<Principal, PrincipalError> {
+    fn into_principal(self) -> Result<Principal, PrincipalError> {
         let cluster = self.cluster.ok_or(PrincipalError::Nobody)?;
         let no_roles = self.roles.is_empty();
         match (self.user, self.server, self.host, self.agent_role) {
@@ -208,7 +211,7 @@ fn agent_role(value: &str) -> Result<AgentRole, NameError> {
     })
 }
 
-fn only<T>(slot: &mut Option<T>, value: T) -> Result<(), PrincipalError> {
+fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<(), PrincipalError> {
     match slot.replace(value) {
         Some(_) => Err(PrincipalError::TwoHolders),
         None => Ok(()),

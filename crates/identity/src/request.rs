@@ -1,3 +1,5 @@
+//! Certificate signing requests, of which only the proven public key is used.
+
 use rcgen::{PublicKeyData, SubjectPublicKeyInfo};
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject;

@@ -1,3 +1,5 @@
+//! What users may do and what machines are: roles, in text and in sets.
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -59,16 +61,18 @@ impl SystemRole {
     }
 }
 
-macro_rules! words {
+/// Gives an enum with `ALL` and `as_str` its text form: `Display`, `FromStr` that lists what is allowed, and
+/// serde by that text.
+macro_rules! text_enum {
     ($name:ident, $what:literal) => {
         impl FromStr for $name {
             type Err = NameError;
 
             fn from_str(given: &str) -> Result<Self, NameError> {
-                Self::ALL.into_iter().find(|word| word.as_str() == given).ok_or_else(|| NameError {
+                Self::ALL.into_iter().find(|value| value.as_str() == given).ok_or_else(|| NameError {
                     given: given.into(),
                     what: $what,
-                    expected: listed(Self::ALL.map(Self::as_str).as_slice()),
+                    expected: join_or(Self::ALL.map(Self::as_str).as_slice()),
                 })
             }
         }
@@ -88,20 +92,20 @@ macro_rules! words {
         }
 
         impl From<$name> for String {
-            fn from(word: $name) -> String {
-                word.as_str().into()
+            fn from(value: $name) -> String {
+                value.as_str().into()
             }
         }
     };
 }
 
-pub(crate) use words;
+pub(crate) use text_enum;
 
-words!(Role, "role");
-words!(SystemRole, "system role");
+text_enum!(Role, "role");
+text_enum!(SystemRole, "system role");
 
 /// Words as in "a, b or c".
-pub(crate) fn listed(words: &[&str]) -> String {
+pub(crate) fn join_or(words: &[&str]) -> String {
     match words {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         words => words.join(""),
@@ -118,7 +122,7 @@ impl Roles {
     pub fn new(roles: impl IntoIterator<Item = Role>) -> Result<Self, NameError> {
         let roles: BTreeSet<Role> = roles.into_iter().collect();
         if roles.is_empty() {
-            let expected = listed(Role::ALL.map(Role::as_str).as_slice());
+            let expected = join_or(Role::ALL.map(Role::as_str).as_slice());
             return Err(NameError {
                 given: String::new(),
                 what: "set of roles",

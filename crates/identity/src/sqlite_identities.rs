@@ -1,3 +1,6 @@
+//! Identities in an SQLite file of the agent: created whole, checked when opened, and moved aside when
+//! damaged. The agent opens it at its start.
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -20,7 +23,7 @@ const APPLICATION_ID: i32 = 0x5266_6964;
 /// Grows when older versions could not read the table any more.
 const SCHEMA_VERSION: i32 = 1;
 
-/// A backup reads along without being in the way; only a curious `sqlite3` may be for a moment.
+/// A backup does not block writers; only a `sqlite3` shell may, for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What SQLite keeps beside a database, or may have left there.
@@ -33,71 +36,71 @@ pub struct SqliteIdentities {
     connection: Arc<Mutex<Connection>>,
 }
 
-/// An open store, and what became of one that could not be used.
+/// An open store, and where a damaged one was moved.
 #[derive(Debug)]
 pub struct OpenedIdentities {
     /// The store.
     pub store: SqliteIdentities,
-    /// Set when there was something else. To be logged: the host has to join again.
-    pub set_aside: Option<SetAside>,
+    /// Set when a damaged file was in its place. To be logged: the host has to join again.
+    pub quarantined: Option<QuarantinedFile>,
 }
 
-/// A file that was no store of identities, or was damaged. It is kept for people to look at.
+/// A file that was damaged, or was no store of identities. It is kept for inspection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the identities could not be read: {reason}; the file was kept as {}", .path.display())]
-pub struct SetAside {
-    /// Where it is now; what belongs to it is beside it.
+pub struct QuarantinedFile {
+    /// Where it is now; its journal is beside it.
     pub path: PathBuf,
     /// What was wrong with it.
     pub reason: String,
 }
 
 /// Why a file is not opened.
-enum Trouble {
-    /// It will never be of use: it is set aside.
+enum OpenError {
+    /// It cannot be recovered: it is quarantined.
     Damaged(String),
-    /// It may be of use another time, or to another version: it is left where it is.
+    /// It may be usable later, or by another version: it is left where it is.
     Refused(String),
 }
 
 impl SqliteIdentities {
     /// Opens the store at `path`, or makes one where there is nothing. A file that is damaged, or that is
-    /// something else, is never deleted: it is renamed to `<path>.corrupt-<time>`, the answer says so,
+    /// something else, is never deleted: it is renamed to `<path>.corrupt-<time>`, the result says so,
     /// and a new store takes its place.
     pub fn open(path: &Path, now: Timestamp) -> Result<OpenedIdentities> {
         let failed = |reason: String| IdentityStoreError::Failed { store: name(path), reason };
         let directory = atomic_file::directory_of(path);
         let make = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         make.map_err(|error| failed(format!("its directory cannot be made: {error}")))?;
-        let set_aside = match open_or_create(path) {
+        let quarantined = match open_or_create(path) {
             Ok(connection) => return Ok(Self::opened(path, connection, None)),
-            Err(Trouble::Refused(reason)) => return Err(failed(reason)),
-            Err(Trouble::Damaged(reason)) => set_aside(path, now, reason),
+            Err(OpenError::Refused(reason)) => return Err(failed(reason)),
+            Err(OpenError::Damaged(reason)) => quarantine(path, now, reason),
         };
-        let set_aside =
-            set_aside.map_err(|error| failed(format!("a damaged file cannot be set aside: {error}")))?;
+        let quarantined =
+            quarantined.map_err(|error| failed(format!("a damaged file cannot be moved aside: {error}")))?;
         match open_or_create(path) {
-            Ok(connection) => Ok(Self::opened(path, connection, Some(set_aside))),
-            Err(Trouble::Refused(reason) | Trouble::Damaged(reason)) => Err(failed(reason)),
+            Ok(connection) => Ok(Self::opened(path, connection, Some(quarantined))),
+            Err(OpenError::Refused(reason) | OpenError::Damaged(reason)) => Err(failed(reason)),
         }
     }
 
-    fn opened(path: &Path, connection: Connection, set_aside: Option<SetAside>) -> OpenedIdentities {
+    fn opened(path: &Path, connection: Connection, quarantined: Option<QuarantinedFile>) -> OpenedIdentities {
         let connection = Arc::new(Mutex::new(connection));
-        OpenedIdentities { store: Self { path: path.into(), connection }, set_aside }
+        OpenedIdentities { store: Self { path: path.into(), connection }, quarantined }
     }
 
-    pub(crate) async fn ask<T: Send + 'static>(
+    pub(crate) async fn with_connection<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let connection = self.connection.clone();
-        let answer = tokio::task::spawn_blocking(move || {
-            question(&connection.lock().unwrap_or_else(PoisonError::into_inner))
+        let result = tokio::task::spawn_blocking(move || {
+            query(&connection.lock().unwrap_or_else(PoisonError::into_inner))
         });
         let failed = |reason| IdentityStoreError::Failed { store: self.describe(), reason };
-        match answer.await {
-            Ok(answer) => answer.map_err(|error| failed(error.to_string())),
+        match result.await {
+            Ok(result) => result.map_err(|error| failed(error.to_string())),
             Err(stopped) => Err(failed(stopped.to_string())),
         }
     }
@@ -111,7 +114,7 @@ impl IdentityBackend for SqliteIdentities {
 
     async fn create(&self, key: IdentityKey, value: Vec<u8>) -> Result<()> {
         const CREATE: &str = "INSERT INTO items (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING";
-        match self.ask(move |store| store.execute(CREATE, (key.to_string(), value))).await? {
+        match self.with_connection(move |store| store.execute(CREATE, (key.to_string(), value))).await? {
             0 => Err(IdentityStoreError::AlreadyExists { key, store: self.describe() }),
             _ => Ok(()),
         }
@@ -120,12 +123,15 @@ impl IdentityBackend for SqliteIdentities {
     async fn put(&self, key: IdentityKey, value: Vec<u8>) -> Result<()> {
         const PUT: &str = "INSERT INTO items (key, value) VALUES (?, ?)
             ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-        self.ask(move |store| store.execute(PUT, (key.to_string(), value))).await.map(drop)
+        self.with_connection(move |store| store.execute(PUT, (key.to_string(), value))).await.map(drop)
     }
 
     async fn get(&self, key: IdentityKey) -> Result<Option<Vec<u8>>> {
         const GET: &str = "SELECT value FROM items WHERE key = ?";
-        self.ask(move |store| store.query_row(GET, [key.to_string()], |row| row.get(0)).optional()).await
+        self.with_connection(move |store| {
+            store.query_row(GET, [key.to_string()], |row| row.get(0)).optional()
+        })
+        .await
     }
 }
 
@@ -139,33 +145,33 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn open_or_create(path: &Path) -> Result<Connection, Trouble> {
-    if !examine(path)? {
-        create(path).map_err(|error| Trouble::Refused(format!("it cannot be made: {error}")))?;
+fn open_or_create(path: &Path) -> Result<Connection, OpenError> {
+    if !is_store(path)? {
+        create(path).map_err(|error| OpenError::Refused(format!("it cannot be made: {error}")))?;
     }
     let private = fs::set_permissions(path, Permissions::from_mode(0o600));
-    private.map_err(|error| Trouble::Refused(format!("it cannot be made private: {error}")))?;
-    settle(path).map_err(|error| match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Trouble::Damaged(error.to_string()),
-        _ => Trouble::Refused(error.to_string()),
+    private.map_err(|error| OpenError::Refused(format!("it cannot be made private: {error}")))?;
+    open_checked(path).map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Damaged(error.to_string()),
+        _ => OpenError::Refused(error.to_string()),
     })
 }
 
 /// Whether there is a store, by its first bytes: SQLite changes files by merely opening them.
-fn examine(path: &Path) -> Result<bool, Trouble> {
-    let unreadable = |error: io::Error| Trouble::Refused(format!("it cannot be read: {error}"));
+fn is_store(path: &Path) -> Result<bool, OpenError> {
+    let unreadable = |error: io::Error| OpenError::Refused(format!("it cannot be read: {error}"));
     let mut header = Vec::new();
     match File::open(path) {
         Ok(file) => {
             if !file.metadata().map_err(unreadable)?.is_file() {
-                return Err(Trouble::Refused("there is something else than a file".into()));
+                return Err(OpenError::Refused("it is not a regular file".into()));
             }
             file.take(100).read_to_end(&mut header).map_err(unreadable)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(unreadable(error)),
     }
-    let damaged = |reason: &str| Err(Trouble::Damaged(reason.into()));
+    let damaged = |reason: &str| Err(OpenError::Damaged(reason.into()));
     if header.is_empty() {
         let journal = COMPANIONS.iter().any(|suffix| beside(path, suffix).exists());
         return if journal { damaged("it is gone or empty, but its journal is not") } else { Ok(false) };
@@ -176,7 +182,7 @@ fn examine(path: &Path) -> Result<bool, Trouble> {
     match (header.starts_with(b"SQLite format 3\0"), field(68), field(60)) {
         (false, ..) | (_, None, _) | (_, _, None) => damaged("it is not an SQLite database"),
         (_, Some(id), _) if id != APPLICATION_ID => damaged("it is the database of another program"),
-        (_, _, Some(version)) if version > SCHEMA_VERSION => Err(Trouble::Refused(format!(
+        (_, _, Some(version)) if version > SCHEMA_VERSION => Err(OpenError::Refused(format!(
             "its format {version} is newer than {SCHEMA_VERSION}, the newest that this version can read"
         ))),
         _ => Ok(true),
@@ -212,9 +218,9 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn settle(path: &Path) -> rusqlite::Result<Connection> {
+fn open_checked(path: &Path) -> rusqlite::Result<Connection> {
     let connection = connect(path)?;
-    // It is small: look at all of it, before anything is written and before anything relies on it.
+    // It is small: check all of it before anything is written or relies on it.
     let verdict: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'items'";
     let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
@@ -228,8 +234,8 @@ fn settle(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Renames the file and what belongs to it, so that together they are as SQLite would open them.
-fn set_aside(path: &Path, now: Timestamp, reason: String) -> io::Result<SetAside> {
+/// Renames the file and its journal together, so that SQLite can still open them.
+fn quarantine(path: &Path, now: Timestamp, reason: String) -> io::Result<QuarantinedFile> {
     let stem = beside(path, &format!(".corrupt-{}", now.strftime("%Y%m%dT%H%M%SZ")));
     let taken = |at: &Path| {
         std::iter::once("").chain(COMPANIONS).any(|suffix| beside(at, suffix).symlink_metadata().is_ok())
@@ -242,7 +248,7 @@ fn set_aside(path: &Path, now: Timestamp, reason: String) -> io::Result<SetAside
         aside = beside(&stem, &format!(".{number}"));
     }
     // The file goes first: without its journal it could look sound, and be of yesterday. A journal that
-    // is left alone because this was stopped is found, and set aside, the next time.
+    // is left behind because this was interrupted is found, and quarantined, the next time.
     for suffix in std::iter::once("").chain(COMPANIONS) {
         match fs::rename(beside(path, suffix), beside(&aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -250,5 +256,5 @@ fn set_aside(path: &Path, now: Timestamp, reason: String) -> io::Result<SetAside
         }
     }
     atomic_file::sync_directory(path)?;
-    Ok(SetAside { path: aside, reason })
+    Ok(QuarantinedFile { path: aside, reason })
 }

@@ -1,3 +1,5 @@
+//! Whose certificate a server believes: the authorities of now, and why others are refused.
+
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 

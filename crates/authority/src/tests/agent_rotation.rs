@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use refit_identity::{
-    AgentState, Authorities, CaPin, Certificate, Identity, Phase, Slot, Step, StoredIdentities, next_step,
+    AgentState, Authorities, CaPin, Certificate, Identity, IdentitySlot, Phase, Step, StoredIdentities,
+    next_step,
 };
 
 use super::rotation::advance;
@@ -26,7 +27,7 @@ enum End {
 }
 
 enum Write {
-    Identity(Slot, Box<Identity>),
+    Identity(IdentitySlot, Box<Identity>),
     State(AgentState),
 }
 
@@ -39,8 +40,10 @@ impl Host {
             }
             *left -= 1;
             match write {
-                Write::Identity(Slot::Current, identity) => self.disk.current = Some(*identity),
-                Write::Identity(Slot::Replacement, identity) => self.disk.replacement = Some(*identity),
+                Write::Identity(IdentitySlot::Current, identity) => self.disk.current = Some(*identity),
+                Write::Identity(IdentitySlot::Replacement, identity) => {
+                    self.disk.replacement = Some(*identity)
+                }
                 // As it is read back after a restart.
                 Write::State(state) => {
                     self.disk.state = AgentState::from_json(state.to_json().unwrap().as_bytes()).unwrap();
@@ -63,7 +66,7 @@ impl Host {
                     vec![Write::Identity(slot, identity), Write::State(state)]
                 }
                 Step::Promote { identity, state } => {
-                    vec![Write::Identity(Slot::Current, identity), Write::State(state)]
+                    vec![Write::Identity(IdentitySlot::Current, identity), Write::State(state)]
                 }
                 Step::Request { into } => {
                     let identity = host_at(authority, into.as_str(), noon());
@@ -80,7 +83,7 @@ impl Host {
 
     fn join(&mut self, authority: &Authority, mut writes: usize) -> End {
         let identity = host_at(authority, "current", noon());
-        let todo = vec![Write::Identity(Slot::Current, Box::new(identity))];
+        let todo = vec![Write::Identity(IdentitySlot::Current, Box::new(identity))];
         self.write(todo, &mut writes).map_or_else(|end| end, |()| self.follow(authority, writes))
     }
 }
@@ -109,7 +112,7 @@ fn check_settled(host: &Host, authority: &Authority) {
     assert_eq!(disk.state.rotation_id, authority.authorities().rotation_id);
     assert_eq!(active.name(), disk.active_slot().as_str());
     if !matches!(authority.phase(), Phase::UpdateClients | Phase::UpdateServers) {
-        assert_eq!(disk.active_slot(), Slot::Current);
+        assert_eq!(disk.active_slot(), IdentitySlot::Current);
     }
 }
 
@@ -144,7 +147,7 @@ fn the_new_identity_waits_until_the_rotation_ends() {
     let replacement = host.disk.replacement.clone().unwrap();
     assert_eq!(host.disk.current.as_ref().unwrap().certificate(), first.certificate());
     assert!(!replacement.key().belongs_to(first.certificate()), "the key is new too");
-    assert_eq!(host.disk.active_slot(), Slot::Replacement);
+    assert_eq!(host.disk.active_slot(), IdentitySlot::Replacement);
 
     let done = walk(&updated, &mut host, &[Standby]);
     let current = host.disk.current.as_ref().unwrap();
@@ -175,7 +178,7 @@ fn a_host_that_joined_in_the_middle_follows_back() {
     use Phase::*;
     let middle = advance(&advance(&authority("prod"), Init), UpdateClients);
     let mut host = settled_at(&middle);
-    assert_eq!(host.disk.active_slot(), Slot::Current, "there is nothing to fall back to");
+    assert_eq!(host.disk.active_slot(), IdentitySlot::Current, "there is nothing to fall back to");
     walk(&middle, &mut host, &[Rollback, Standby, Init, UpdateClients, UpdateServers, Standby]);
 }
 
@@ -248,7 +251,8 @@ fn ssh_authorities_are_followed_too() {
     let host = settled_at(&authority);
     let mut says = authority.authorities();
     says.ssh = super::authority("prod").ssh_authorities().collect();
-    let Step::Rewrite { slot: Slot::Current, identity, .. } = next_step(&host.disk, &says).unwrap() else {
+    let Step::Rewrite { slot: IdentitySlot::Current, identity, .. } = next_step(&host.disk, &says).unwrap()
+    else {
         panic!("the SSH authorities have changed");
     };
     assert_eq!(identity.ssh_authorities(), says.ssh);

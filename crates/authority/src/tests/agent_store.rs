@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use refit_identity::{
-    Identities, IdentityBackend, IdentityKey, IdentityStoreError, MemoryIdentities, Phase,
-    SharedIdentityBackend, Slot, SqliteIdentities, Step, next_step,
+    Identities, IdentityBackend, IdentityKey, IdentitySlot, IdentityStoreError, MemoryIdentities, Phase,
+    SharedIdentityBackend, SqliteIdentities, Step, next_step,
 };
 use refit_types::{AgentRole, DataDir};
 use rusqlite::Connection;
@@ -62,7 +62,7 @@ async fn what_an_agent_is_reads_back() {
 
     let old = authority("prod");
     let current = host_at(&old, "current", noon());
-    store.store(ROLE, Slot::Current, &current).await.unwrap();
+    store.store(ROLE, IdentitySlot::Current, &current).await.unwrap();
     let init = advance(&old, Phase::Init);
     let step = next_step(&store.load(ROLE).await.unwrap(), &init.authorities()).unwrap();
     store.carry_out(ROLE, &step).await.unwrap();
@@ -70,7 +70,7 @@ async fn what_an_agent_is_reads_back() {
 
     let store = identities();
     let loaded = store.load(ROLE).await.unwrap();
-    assert_eq!((loaded.state.phase, loaded.state.presents), (Phase::Init, Slot::Current));
+    assert_eq!((loaded.state.phase, loaded.state.presents), (Phase::Init, IdentitySlot::Current));
     assert_eq!(loaded.active().unwrap().certificate(), current.certificate());
     assert_eq!(loaded.active().unwrap().authorities().len(), 2);
     assert!(matches!(next_step(&loaded, &init.authorities()).unwrap(), Step::Nothing));
@@ -96,7 +96,7 @@ async fn a_stop_between_two_writes_does_no_harm() {
         let backend = Arc::new(Killed { writes_left: usize::MAX.into(), ..Killed::default() });
         let store = Identities::new(backend.clone());
         let mut authority = authority("prod");
-        store.store(ROLE, Slot::Current, &host_at(&authority, "current", noon())).await.unwrap();
+        store.store(ROLE, IdentitySlot::Current, &host_at(&authority, "current", noon())).await.unwrap();
         backend.writes_left.store(stop_after, Ordering::SeqCst);
         for phase in [Init, UpdateClients, UpdateServers, Standby] {
             authority = advance(&authority, phase);
@@ -134,8 +134,11 @@ async fn what_cannot_be_used_is_named_and_left() {
     let store: SharedIdentityBackend = Arc::new(MemoryIdentities::default());
     let identities = Identities::new(store.clone());
     let pem = host_at(&authority("prod"), "current", noon()).key().to_pem();
-    for key in [IdentityKey::Identity(ROLE, Slot::Replacement), IdentityKey::State(ROLE), IdentityKey::HostId]
-    {
+    for key in [
+        IdentityKey::Identity(ROLE, IdentitySlot::Replacement),
+        IdentityKey::State(ROLE),
+        IdentityKey::HostId,
+    ] {
         store.put(key, pem.clone().into_bytes()).await.unwrap();
         let error = match key {
             IdentityKey::HostId => identities.host_id().await.map(drop).unwrap_err(),
@@ -146,9 +149,9 @@ async fn what_cannot_be_used_is_named_and_left() {
         assert!(!shown.contains(&pem.lines().nth(1).unwrap()[..12]), "{shown}");
         assert_eq!(store.get(key).await.unwrap().unwrap(), pem.as_bytes());
         store.put(key, b"{}".to_vec()).await.unwrap();
-        if key == IdentityKey::Identity(ROLE, Slot::Replacement) {
+        if key == IdentityKey::Identity(ROLE, IdentitySlot::Replacement) {
             let good = host_at(&authority("prod"), "replacement", noon());
-            identities.store(ROLE, Slot::Replacement, &good).await.unwrap();
+            identities.store(ROLE, IdentitySlot::Replacement, &good).await.unwrap();
         }
     }
     assert!(!format!("{store:?} {identities:?}").contains("PRIVATE"));

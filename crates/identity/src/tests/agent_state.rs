@@ -1,11 +1,14 @@
 //! The stored state of a rotation reads back, and what is no state is named.
 
-use crate::{AgentState, Phase, Slot};
+use crate::{AgentState, IdentitySlot, Phase};
 
 #[test]
 fn a_state_reads_back() {
-    let state =
-        AgentState { rotation_id: "x".into(), phase: Phase::UpdateClients, presents: Slot::Replacement };
+    let state = AgentState {
+        rotation_id: "x".into(),
+        phase: Phase::UpdateClients,
+        presents: IdentitySlot::Replacement,
+    };
     assert_eq!(
         state.to_json().unwrap(),
         r#"{"kind":"state","version":"v2","metadata":{"name":"state"},"spec":{"rotation_id":"x","phase":"update_clients","presents":"replacement"}}"#

@@ -12,8 +12,8 @@ use refit_types::{AgentRole, DataDir};
 use rusqlite::Connection;
 
 use crate::{
-    IdentityBackend, IdentityKey, IdentityStoreError, MemoryIdentities, OpenedIdentities,
-    SharedIdentityBackend, Slot, SqliteIdentities, conformance,
+    IdentityBackend, IdentityKey, IdentitySlot, IdentityStoreError, MemoryIdentities, OpenedIdentities,
+    SharedIdentityBackend, SqliteIdentities, conformance,
 };
 
 const ROLE: AgentRole = AgentRole::Node;
@@ -89,7 +89,7 @@ impl IdentityBackend for Faulty {
         match (self.fault, key) {
             (Fault::IgnoresPut, IdentityKey::State(_)) => Ok(()),
             (Fault::MixesKeys, IdentityKey::Identity(role, _)) => {
-                self.store.put(IdentityKey::Identity(role, Slot::Current), value).await
+                self.store.put(IdentityKey::Identity(role, IdentitySlot::Current), value).await
             }
             _ => self.store.put(key, value).await,
         }
@@ -98,7 +98,7 @@ impl IdentityBackend for Faulty {
     async fn get(&self, key: IdentityKey) -> Result<Option<Vec<u8>>, IdentityStoreError> {
         match (self.fault, key) {
             (Fault::MixesKeys, IdentityKey::Identity(role, _)) => {
-                self.store.get(IdentityKey::Identity(role, Slot::Current)).await
+                self.store.get(IdentityKey::Identity(role, IdentitySlot::Current)).await
             }
             _ => self.store.get(key).await,
         }
@@ -124,7 +124,7 @@ async fn the_file_is_private_and_synced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data/proc/sqlite.db");
     let opened = open(&path);
-    assert!(opened.set_aside.is_none());
+    assert!(opened.quarantined.is_none());
     opened.store.put(IdentityKey::HostId, b"x".to_vec()).await.unwrap();
     let proc = path.parent().unwrap();
     assert_eq!(mode(proc), 0o700);
@@ -133,7 +133,7 @@ async fn the_file_is_private_and_synced() {
         assert_eq!(mode(&proc.join(&name)), 0o600, "{name}");
     }
     let pragma = |name: &'static str| {
-        opened.store.ask(move |store| {
+        opened.store.with_connection(move |store| {
             store.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0))
         })
     };
@@ -143,7 +143,7 @@ async fn the_file_is_private_and_synced() {
     drop(opened);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     fs::write(proc.join("sqlite.db.new"), "half a file").unwrap();
-    assert!(open(&path).set_aside.is_none());
+    assert!(open(&path).quarantined.is_none());
     assert_eq!(mode(&path), 0o600);
 }
 
@@ -170,7 +170,7 @@ async fn a_backup_can_be_made_while_it_is_open() {
         drop(backup);
         target.close().unwrap();
         let copied = open(&copy);
-        assert!(copied.set_aside.is_none());
+        assert!(copied.quarantined.is_none());
         assert_eq!(copied.store.get(IdentityKey::HostId).await.unwrap(), Some(vec![7; 5000]));
     }
     writer.await.unwrap();
@@ -220,7 +220,7 @@ async fn a_damaged_file_is_kept_and_told() {
         for number in 1..=2 {
             fs::write(&path, bytes).unwrap();
             let opened = open(&path);
-            let aside = opened.set_aside.unwrap_or_else(|| panic!("{what} was taken for a store"));
+            let aside = opened.quarantined.unwrap_or_else(|| panic!("{what} was taken for a store"));
             let name = if number == 1 { "" } else { ".2" };
             let name = format!("sqlite.db.corrupt-20260301T120000Z{name}");
             assert_eq!(aside.path, directory.path().join(name), "{what}");
@@ -231,7 +231,7 @@ async fn a_damaged_file_is_kept_and_told() {
             opened.store.put(IdentityKey::HostId, b"new".to_vec()).await.unwrap();
             drop(opened.store);
             let again = open(&path);
-            assert!(again.set_aside.is_none());
+            assert!(again.quarantined.is_none());
             assert_eq!(again.store.get(IdentityKey::HostId).await.unwrap(), Some(b"new".to_vec()));
         }
     }
@@ -246,7 +246,7 @@ fn a_journal_goes_with_its_file() {
             fs::write(&path, bytes).unwrap();
         }
         fs::write(directory.path().join("sqlite.db-wal"), "journal").unwrap();
-        let aside = open(&path).set_aside.unwrap().path;
+        let aside = open(&path).quarantined.unwrap().path;
         let journal = format!("{}-wal", aside.display());
         assert_eq!(fs::read(journal).unwrap(), b"journal");
         assert_eq!(aside.exists(), bytes != b"absent");
@@ -268,6 +268,6 @@ fn what_is_not_damaged_is_left_where_it_is() {
     let taken = directory.path().join("directory");
     fs::create_dir(&taken).unwrap();
     let error = SqliteIdentities::open(&taken, noon()).unwrap_err().to_string();
-    assert!(error.contains("something else than a file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
     assert!(taken.is_dir());
 }
