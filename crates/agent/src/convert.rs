@@ -1,5 +1,6 @@
-use refit_pki::{
-    Authorities, Certificate, HostCertificates, Identity, PrivateKey, SERVER_NAME, Slot, client_config,
+use refit_identity::{
+    Authorities, Certificate, HostCertificates, Identity, IdentitySlot, PrivateKey, SERVER_NAME,
+    client_config,
 };
 use refit_proto::agent::v1 as wire;
 use refit_proto::{DialError, code_of, dial};
@@ -43,7 +44,7 @@ pub(crate) fn role_request(role: AgentRole, key: &PrivateKey) -> Result<wire::Ro
 
 /// The identity that a key and what was signed for it make together.
 pub(crate) fn identity(
-    slot: Slot,
+    slot: IdentitySlot,
     key: PrivateKey,
     signed: wire::SignedIdentity,
     authorities: &Authorities,
@@ -66,7 +67,7 @@ pub(crate) fn is_distrust(error: &DialError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use refit_pki::Phase;
+    use refit_identity::Phase;
 
     use super::*;
 

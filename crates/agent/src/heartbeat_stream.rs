@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::Identity;
+use refit_identity::Identity;
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{GetAuthoritiesRequest, HeartbeatReply, HeartbeatRequest, Rotation};
 use refit_proto::{code_of, codes_of};
@@ -146,7 +146,7 @@ impl HeartbeatStream {
     }
 
     /// What the server says of the authorities now.
-    pub(crate) async fn authorities(&self) -> Result<refit_pki::Authorities, RpcError> {
+    pub(crate) async fn authorities(&self) -> Result<refit_identity::Authorities, RpcError> {
         let mut client = AgentServiceClient::new(self.channel.clone());
         convert::authorities(client.get_authorities(GetAuthoritiesRequest {}).await?.into_inner())
     }

@@ -2,10 +2,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use refit_identity::atomic_file::{self, PUBLIC, directory_of};
 use refit_types::HostId;
 use uuid::Uuid;
-
-use crate::atomic_file::{self, PUBLIC, directory_of};
 
 /// Why the host has no UUID that it could use.
 #[derive(Debug, thiserror::Error)]

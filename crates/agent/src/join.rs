@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use refit_pki::{Identities, Identity, PrivateKey, Slot, pinned_client_config};
+use refit_identity::{Identities, Identity, IdentitySlot, PrivateKey, pinned_client_config};
 use refit_proto::agent::v1::JoinRequest;
 use refit_proto::agent::v1::join_service_client::JoinServiceClient;
 use refit_types::{AgentRole, HostId};
@@ -50,8 +50,8 @@ pub(crate) async fn join(
         let signed = joined.identities.iter().find(|signed| signed.role_text() == role.as_str());
         let signed =
             signed.ok_or_else(|| RpcError::Answer(format!("no identity came for the role {role}")))?;
-        let identity = convert::identity(Slot::Current, key, signed.clone(), &authorities)?;
-        identities.store(role, Slot::Current, &identity).await?;
+        let identity = convert::identity(IdentitySlot::Current, key, signed.clone(), &authorities)?;
+        identities.store(role, IdentitySlot::Current, &identity).await?;
     }
     tracing::info!(%host, cluster = joined.cluster, roles = ?roles, "joined the cluster");
     Ok(())

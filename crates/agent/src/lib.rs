@@ -5,7 +5,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod atomic_file;
 mod config;
 mod rotation_client;
 

@@ -4,10 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use refit_identity::atomic_file::{self, PUBLIC};
 use refit_types::DataDir;
 use rustix::stdio::dup2_stdin;
-
-use crate::atomic_file::{self, PUBLIC};
 
 /// Others may look into the data directory; what is private there is private by itself.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -130,9 +129,9 @@ fn claim(file: &File, path: &Path) -> io::Result<Claim> {
 /// old one sees that it is not the one at `path` any more.
 fn replace(path: &Path) -> io::Result<File> {
     let contents = format!("{}\n", std::process::id());
-    let aside = atomic_file::aside(atomic_file::directory_of(path), contents.as_bytes(), PUBLIC)?;
-    aside.as_file().try_lock()?;
-    aside.persist(path).map_err(|refused| refused.error)
+    let staged = atomic_file::stage(path, contents.as_bytes(), PUBLIC)?;
+    staged.as_file().try_lock()?;
+    staged.persist(path).map_err(|refused| refused.error)
 }
 
 /// The lock that the image before this one left at standard input. That it is one proves itself: it is

@@ -1,4 +1,4 @@
-use refit_pki::{AgentState, Authorities, Identities, PrivateKey, Slot, Step, next_step};
+use refit_identity::{AgentState, Authorities, Identities, IdentitySlot, PrivateKey, Step, next_step};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{RenewRequest, Rotation};
 use refit_types::AgentRole;
@@ -47,7 +47,7 @@ pub(crate) async fn renew(
     identities: &Identities,
     role: AgentRole,
     proxy: &ProxyAddress,
-    into: Slot,
+    into: IdentitySlot,
 ) -> Result<(), RpcError> {
     let stored = identities.load(role).await?;
     let active = stored
@@ -67,20 +67,20 @@ pub(crate) async fn renew(
 
 #[cfg(test)]
 mod tests {
-    use refit_pki::Phase;
+    use refit_identity::Phase;
 
     use super::*;
 
     #[test]
     fn a_host_stands_where_all_of_its_roles_do() {
         let at = |id: &str, phase, presents| AgentState { rotation_id: id.into(), phase, presents };
-        let node = at("r1", Phase::UpdateClients, Slot::Replacement);
+        let node = at("r1", Phase::UpdateClients, IdentitySlot::Replacement);
         let there = Rotation::at("r1", "update_clients");
         assert_eq!(standing([&node]), there);
-        assert_eq!(standing([&node, &at("r1", Phase::UpdateClients, Slot::Current)]), there);
+        assert_eq!(standing([&node, &at("r1", Phase::UpdateClients, IdentitySlot::Current)]), there);
         let behind = [
             AgentState::default(),
-            at("r1", Phase::Init, Slot::Current),
+            at("r1", Phase::Init, IdentitySlot::Current),
             at("r0", node.phase, node.presents),
         ];
         for kube in &behind {

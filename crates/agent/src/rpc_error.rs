@@ -1,4 +1,4 @@
-use refit_pki::IdentityStoreError;
+use refit_identity::IdentityStoreError;
 use refit_proto::DialError;
 use tonic::{Code, Status};
 
@@ -18,7 +18,7 @@ pub enum RpcError {
     Answer(String),
     /// Keys and certificates.
     #[error(transparent)]
-    Pki(#[from] refit_pki::Error),
+    Pki(#[from] refit_identity::Error),
     /// The agent's own store.
     #[error(transparent)]
     Store(#[from] IdentityStoreError),

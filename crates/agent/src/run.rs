@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_pki::{Identities, Identity, SqliteIdentities, renew_after};
+use refit_identity::{Identities, Identity, SqliteIdentities, renew_after};
 use refit_proto::agent::v1::{HeartbeatReply, Rotation};
 use refit_types::{AgentRole, Edition, HostId, Version};
 use tokio::sync::watch;
@@ -103,7 +103,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
     let host = read_or_create_host_uuid(&config.data_dir.host_uuid(), Uuid::new_v4).map_err(host_error)?;
     let opened =
         SqliteIdentities::open(&config.data_dir.agent_store(), Timestamp::now()).map_err(host_error)?;
-    if let Some(aside) = &opened.set_aside {
+    if let Some(aside) = &opened.quarantined {
         tracing::error!(kept = %aside.path.display(), reason = aside.reason, "the agent's database cannot be used; it was kept aside, and a new one made");
     }
     let identities = Identities::new(Arc::new(opened.store));

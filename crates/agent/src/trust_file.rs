@@ -2,9 +2,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use refit_pki::Certificate;
-
-use crate::atomic_file::{self, PUBLIC};
+use refit_identity::Certificate;
+use refit_identity::atomic_file::{self, PUBLIC};
 
 /// The authorities that the agent trusts, in a file, so that the updater can follow a rotation while the
 /// agent itself is down or broken.

@@ -26,7 +26,7 @@ impl UpdaterWake {
         let rung =
             self.last.is_some_and(|(last, at)| last == attempt && now.duration_since(at) < AGAIN_AFTER);
         if !rung {
-            refit_pki::write_private_file(&self.path, format!("attempt {attempt}\n").as_bytes())
+            refit_identity::write_private_file(&self.path, format!("attempt {attempt}\n").as_bytes())
                 .map_err(io::Error::other)?;
             self.last = Some((attempt, now));
         }

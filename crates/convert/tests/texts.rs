@@ -18,7 +18,7 @@ fn the_wire_and_the_domain_have_the_same_values() {
     agree::<wire::AgentRole>(&AgentRole::ALL.iter().map(|role| role.as_str()).collect::<Vec<_>>());
     agree::<wire::Edition>(&Edition::ALL.iter().map(|edition| edition.as_str()).collect::<Vec<_>>());
     agree::<wire::Upgrader>(&UpgraderKind::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>());
-    agree::<wire::RotationPhase>(&refit_pki::Phase::ALL.map(refit_pki::Phase::as_str));
+    agree::<wire::RotationPhase>(&refit_identity::Phase::ALL.map(refit_identity::Phase::as_str));
     agree::<rollouts::Schedule>(&Schedule::ALL.iter().map(|schedule| schedule.as_str()).collect::<Vec<_>>());
     let halt = Halt { cause: HaltCause::Failed, count: 1, members: 1, limit: Percent::ZERO };
     let states = [GroupState::Scheduled, GroupState::Active, GroupState::Succeeded, GroupState::Halted(halt)];

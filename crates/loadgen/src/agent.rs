@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{Certificate, Identity, PrivateKey, SERVER_NAME, client_config};
+use refit_identity::{Certificate, Identity, PrivateKey, SERVER_NAME, client_config};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::join_service_client::JoinServiceClient;
 use refit_proto::agent::v1::{
@@ -34,7 +34,7 @@ pub enum AgentError {
     Refused(String),
     /// Keys and certificates.
     #[error(transparent)]
-    Pki(#[from] refit_pki::Error),
+    Pki(#[from] refit_identity::Error),
     /// The stream of heartbeats ended.
     #[error("the server ended the stream of heartbeats")]
     Ended,

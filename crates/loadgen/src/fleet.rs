@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use refit_pki::{CaPin, SERVER_NAME, pinned_client_config};
+use refit_identity::{CaPin, SERVER_NAME, pinned_client_config};
 use refit_proto::dial;
 use rustls::pki_types::ServerName;
 use tokio::task::JoinSet;

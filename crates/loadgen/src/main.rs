@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use refit_identity::CaPin;
 use refit_loadgen::{AgentError, FleetOptions, SimulatedFleet};
-use refit_pki::CaPin;
 
 /// Holds many agents in one process, each joined and connected for real, and tells what they get done.
 #[derive(Debug, Parser)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use records::{Outcome, reported};
-use refit_pki::{CaPin, pinned_client_config};
+use refit_identity::{CaPin, pinned_client_config};
 use refit_testbed::{Server, directory};
 use refit_types::{HostRecord, Labels};
 use rustls::pki_types::ServerName;

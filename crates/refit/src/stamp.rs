@@ -1,13 +1,13 @@
 //! Which version this binary is. By default the one of its sources; a release writes another into the finished
 //! binary, so that several versions come from one build.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::hint::black_box;
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
+use refit_identity::atomic_file;
 use refit_types::Version;
 
 use crate::exit::Failure;
@@ -76,7 +76,8 @@ impl Args {
         let mut binary = fs::read(&from).map_err(|error| failed(&from, error))?;
         let mode = fs::metadata(&from).map_err(|error| failed(&from, error))?.permissions().mode() & 0o777;
         write(&mut binary, &version).map_err(|why| Failure::failed(format!("{}: {why}", from.display())))?;
-        put(&to, &binary, mode).map_err(|error| failed(&to, error))?;
+        // Renamed into place, so that the binary may be one that runs.
+        atomic_file::replace(&to, &binary, mode).map_err(|error| failed(&to, error))?;
         output::print(&format!("{} is version {version}", to.display()))
     }
 }
@@ -97,21 +98,6 @@ pub(crate) fn write(binary: &mut [u8], version: &Version) -> Result<(), &'static
     field.fill(0);
     field.get_mut(..text.len()).ok_or("the version does not fit")?.copy_from_slice(text.as_bytes());
     Ok(())
-}
-
-/// Whole or not at all, and also where the binary runs from.
-fn put(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".new");
-    let aside = PathBuf::from(aside);
-    let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(&aside)?;
-    let written = file.write_all(bytes).and_then(|()| file.set_permissions(Permissions::from_mode(mode)));
-    drop(file);
-    let placed = written.and_then(|()| fs::rename(&aside, path));
-    if placed.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    placed
 }
 
 #[cfg(test)]

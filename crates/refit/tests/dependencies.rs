@@ -9,37 +9,39 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 14] = [
+const HOUSE: [(&str, &[&str]); 15] = [
     ("refit-types", &[]),
     ("refit-backend", &["refit-types"]),
     ("refit-proto", &[]),
     ("refit-rollout", &["refit-types"]),
     ("refit-migrations", &["refit-backend", "refit-types"]),
-    ("refit-pki", &["refit-backend", "refit-types"]),
+    ("refit-identity", &["refit-types"]),
+    ("refit-authority", &["refit-backend", "refit-identity", "refit-types"]),
     ("refit-convert", &["refit-proto", "refit-rollout", "refit-types"]),
     (
         "refit-server",
         &[
+            "refit-authority",
             "refit-backend",
             "refit-convert",
+            "refit-identity",
             "refit-migrations",
-            "refit-pki",
             "refit-proto",
             "refit-rollout",
             "refit-types",
         ],
     ),
-    ("refit-agent", &["refit-pki", "refit-proto", "refit-types"]),
-    ("refit-update", &["refit-pki", "refit-types"]),
-    ("refit-loadgen", &["refit-pki", "refit-proto", "refit-types"]),
-    ("refit-released", &["refit-backend", "refit-pki", "refit-proto"]),
+    ("refit-agent", &["refit-identity", "refit-proto", "refit-types"]),
+    ("refit-update", &["refit-identity", "refit-types"]),
+    ("refit-loadgen", &["refit-identity", "refit-proto", "refit-types"]),
+    ("refit-released", &["refit-authority", "refit-backend", "refit-identity", "refit-proto"]),
     ("refit-testbed", &[]),
     (
         "refit",
         &[
             "refit-agent",
             "refit-convert",
-            "refit-pki",
+            "refit-identity",
             "refit-proto",
             "refit-rollout",
             "refit-server",
@@ -63,6 +65,11 @@ const LICENCES: [&str; 11] = [
     "CDLA-Permissive-2.0",
 ];
 
+/// What runs on every host, and what of the control plane it must not reach by any path: a host has no
+/// store to migrate and no authority to sign with.
+const ON_HOSTS: [&str; 2] = ["refit-agent", "refit-update"];
+const CONTROL_PLANE: [&str; 4] = ["refit-authority", "refit-backend", "refit-migrations", "refit-server"];
+
 /// Crates of the house that only tests and measurements may use.
 const NEVER_SHIPPED: [&str; 3] = ["refit-loadgen", "refit-released", "refit-testbed"];
 
@@ -80,6 +87,12 @@ fn cargo(arguments: &[&str]) -> String {
         Command::new(cargo).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Every crate that `package` links, itself included, by whatever path.
+fn linked(package: &str) -> BTreeSet<String> {
+    let tree = cargo(&["tree", "--locked", "-p", package, "-e", "normal", "--prefix", "none", "-f", "{p}"]);
+    tree.lines().filter_map(|line| line.split(' ').next()).map(Into::into).collect()
 }
 
 /// Name, version and licence of all crates that end up in the binary.
@@ -125,6 +138,19 @@ fn the_house_has_one_direction() {
         }
     }
     assert_eq!(ours, HOUSE.iter().map(|(name, _)| *name).collect());
+}
+
+#[test]
+fn hosts_link_nothing_of_the_control_plane() {
+    for package in ON_HOSTS {
+        let linked = linked(package);
+        assert!(linked.contains("refit-identity"), "{package}: {linked:?}");
+        for forbidden in CONTROL_PLANE {
+            assert!(!linked.contains(forbidden), "{package} links {forbidden}");
+        }
+    }
+    let server = linked("refit-server");
+    assert!(CONTROL_PLANE.iter().all(|name| server.contains(*name)), "the test itself works: {server:?}");
 }
 
 #[test]

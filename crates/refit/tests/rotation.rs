@@ -8,7 +8,7 @@ mod cluster;
 
 use cluster::{Cluster, PATIENCE};
 use jiff::{SignedDuration, Timestamp};
-use refit_pki::{AgentState, Slot};
+use refit_identity::{AgentState, IdentitySlot};
 use refit_testbed::{eventually, sweep};
 use refit_types::AgentRole;
 
@@ -58,8 +58,8 @@ async fn a_live_fleet_follows_to_the_new_authority_through_crashes() {
     let before = copy.stored(AgentRole::Node).await.active().unwrap().clone();
     assert_ne!(before.ssh_authorities(), after.ssh_authorities());
     let (tls, ssh) = (after.authorities().to_vec(), after.ssh_authorities().to_vec());
-    let trusting = before.with_authorities(Slot::Current.as_str(), tls, ssh).unwrap();
-    copy.store().store(AgentRole::Node, Slot::Current, &trusting).await.unwrap();
+    let trusting = before.with_authorities(IdentitySlot::Current.as_str(), tls, ssh).unwrap();
+    copy.store().store(AgentRole::Node, IdentitySlot::Current, &trusting).await.unwrap();
     copy.start(&[]);
     let said = copy.ends().await;
     assert!(said.contains("does not accept it") && !said.contains("cannot be reached"), "{said}");
@@ -250,8 +250,8 @@ async fn a_role_that_stayed_behind_is_brought_to_the_others() {
     assert_ne!(agent.roles().min(), Some(last));
     let followed = store.load(last).await.unwrap().active().unwrap().clone();
     let (tls, ssh) = (followed.authorities()[..1].to_vec(), followed.ssh_authorities()[..1].to_vec());
-    let identity = followed.with_authorities(Slot::Current.as_str(), tls, ssh).unwrap();
-    store.store(last, Slot::Current, &identity).await.unwrap();
+    let identity = followed.with_authorities(IdentitySlot::Current.as_str(), tls, ssh).unwrap();
+    store.store(last, IdentitySlot::Current, &identity).await.unwrap();
     store.store_state(last, &AgentState::default()).await.unwrap();
     drop(store);
     let followed = agent.log().matches("follows the rotation").count();

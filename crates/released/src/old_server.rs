@@ -17,10 +17,10 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
+use refit_authority::{Authority, ServerCertificate, server_config};
 use refit_backend::SharedBackend;
-use refit_pki::{
-    Authority, CaPin, Identity, Principal, PrivateKey, SERVER_NAME, ServerCertificate, SigningRequest,
-    client_config, pinned_client_config, server_config,
+use refit_identity::{
+    CaPin, Identity, Principal, PrivateKey, SERVER_NAME, SigningRequest, client_config, pinned_client_config,
 };
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpListener, TcpStream};

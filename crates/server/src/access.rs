@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use refit_pki::{AuthError, Principal, Role};
+use refit_identity::{AuthError, Principal, Role};
 use refit_types::{AgentRole, HostId, Kind};
 use tonic::Status;
 

@@ -2,11 +2,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{AUTHORITY_KEY, Authority, Result, RotationError, RotationMode, VersionedAuthority};
 use refit_backend::{Change, Error as StoreError, Key, KeyRange, SharedBackend};
-use refit_pki::{
-    AUTHORITY_KEY, Authority, Certificate, Phase, Result, RotationError, RotationMode, Trust,
-    VersionedAuthority,
-};
+use refit_identity::{Certificate, Phase, Trust};
 use refit_proto::agent::v1 as wire;
 use refit_types::RotationMark;
 use tokio::sync::watch;

@@ -1,8 +1,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use refit_authority::StaticToken;
 use refit_backend::{Error as StoreError, EtcdAddress};
-use refit_pki::{ClusterName, StaticToken};
+use refit_identity::ClusterName;
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;

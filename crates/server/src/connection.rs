@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use refit_pki::{AuthError, Certificate, Principal, Trust};
+use refit_identity::{AuthError, Certificate, Principal, Trust};
 use rustls::pki_types::CertificateDer;
 
 /// The other end of a connection, and what it showed in the handshake.

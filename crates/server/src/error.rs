@@ -15,9 +15,12 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] refit_backend::Error),
-    /// Keys and certificates cannot be made or kept.
+    /// The cluster's authority cannot be loaded, stored or used.
     #[error(transparent)]
-    Pki(#[from] refit_pki::Error),
+    Authority(#[from] refit_authority::Error),
+    /// A key, certificate or name cannot be used.
+    #[error(transparent)]
+    Identity(#[from] refit_identity::Error),
     /// The cluster in the store is not the one that the configuration names.
     #[error(
         "the store holds the cluster {stored:?}, and the configuration names {configured:?}: \

@@ -3,10 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_pki::{
-    Certificate, Identity, MAX_USER_TTL, PrivateKey, Result, Role, Roles, ServerCertificate, ServerId,
-    SigningRequest, UserName,
-};
+use refit_authority::{MAX_USER_TTL, Result, ServerCertificate};
+use refit_identity::{Certificate, Identity, PrivateKey, Role, Roles, ServerId, SigningRequest, UserName};
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
@@ -102,7 +100,8 @@ impl OwnIdentities {
         }
         let key = PrivateKey::generate()?;
         let request = SigningRequest::from_pem(&key.signing_request()?)?;
-        let (name, roles) = (ADMIN.parse::<UserName>()?, Roles::new([Role::Admin])?);
+        let name: UserName = ADMIN.parse().map_err(refit_identity::Error::from)?;
+        let roles = Roles::from(Role::Admin);
         let certificate = authority.issue_user(&request, &name, &roles, MAX_USER_TTL, (self.now)())?;
         let identity = Identity::new(ADMIN, key, certificate, trusted)?;
         identity.write(&path)?;

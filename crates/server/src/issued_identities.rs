@@ -1,6 +1,6 @@
 use jiff::Timestamp;
 use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
-use refit_pki::{CaPin, Certificate};
+use refit_identity::{CaPin, Certificate};
 use serde::{Deserialize, Serialize};
 
 /// An identity that was signed for a person: what a rotation must know of it.

@@ -2,8 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::RotationError;
 use refit_backend::{Error, Result, SharedBackend};
-use refit_pki::{CaPin, Phase, RotationError};
+use refit_identity::{CaPin, Phase};
 use refit_types::{HostRecord, RotationMark};
 use tokio::sync::watch;
 
@@ -138,6 +139,6 @@ pub(crate) async fn go_on(
     let Some(rotation) = current.authority().rotation() else { return Ok(()) };
     let message = format!("moved the rotation of the authorities to {next}");
     let event = Event::new("rotation.phase", SERVER, "authorities", message);
-    let entry = events.entry(event).map_err(refit_pki::Error::from)?;
+    let entry = events.entry(event).map_err(refit_authority::Error::from)?;
     authorities.advance(current, next, rotation.mode, now, &[entry]).await
 }

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{AUTHORITY_KEY, Authority, TokenStore, VersionedAuthority};
 use refit_backend::{Backoff, EtcdBackend, Key, SharedBackend, SqliteBackend};
+use refit_identity::{CaPin, ClusterName, ServerId, write_private_file};
 use refit_migrations::{ResourceStore, RunError, Runner};
-use refit_pki::{
-    AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, TokenStore, VersionedAuthority,
-    write_private_file,
-};
 use refit_proto::agent::v1::agent_service_server::AgentServiceServer;
 use refit_proto::agent::v1::join_service_server::JoinServiceServer;
 use refit_proto::auth::v1::auth_service_server::AuthServiceServer;
@@ -93,7 +91,7 @@ impl Server {
 
         let id = uuid::Uuid::new_v4().to_string();
         let names = server_names(&hostname, address, &config.public_names);
-        let server_id: ServerId = id.parse().map_err(refit_pki::Error::from)?;
+        let server_id: ServerId = id.parse().map_err(refit_identity::Error::from)?;
         let own =
             OwnIdentities::prepare(authorities.clone(), server_id, names, config.data_dir.clone(), now)?;
         let endpoint = format!("{}\n", reachable(address));
@@ -119,7 +117,7 @@ impl Server {
         ));
         let channels = (release.channels)(backend.clone())?;
 
-        let mut tls = refit_pki::server_config(own.shown.clone())?;
+        let mut tls = refit_authority::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let events = Arc::new(Events::new(backend.clone(), now));
         let server: Arc<str> = id.as_str().into();
@@ -281,7 +279,7 @@ async fn authority(
     hostname: &str,
     now: fn() -> Timestamp,
 ) -> Result<VersionedAuthority, StartError> {
-    let fallback = || "refit".parse().map_err(refit_pki::Error::from);
+    let fallback = || "refit".parse().map_err(refit_identity::Error::from);
     let name = match &config.cluster_name {
         Some(name) => name.clone(),
         None => hostname.parse().or_else(|_| fallback())?,

@@ -17,7 +17,8 @@ use cluster::{HOUR, authority_in, call, connect, empty_store, host, open, settin
 use jiff::Timestamp;
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use refit_pki::{Authority, Role};
+use refit_authority::Authority;
+use refit_identity::Role;
 use refit_server::{ROWS, Server, Settings};
 use refit_types::Kind;
 use tempfile::TempDir;
@@ -209,7 +210,7 @@ async fn roles_add_up_and_a_refusal_says_whom_to_ask() {
     let delete = "/refit.resources.v1.ResourceService/DeleteResource";
     let mut outcomes = Vec::new();
     for roles in ["viewer,rollout-editor", "viewer,version-editor"] {
-        let roles: refit_pki::Roles = roles.parse().unwrap();
+        let roles: refit_identity::Roles = roles.parse().unwrap();
         let identity = user(&cluster.authority, roles, HOUR, Timestamp::now());
         let channel = connect(&cluster.server, Some(&identity)).await;
         outcomes.push(call(&channel, delete, request(Some(Kind::Channel))).await.unwrap_err());

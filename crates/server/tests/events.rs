@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::{connect, settings, start};
 use refit_backend::{Backend, Key, SqliteBackend};
-use refit_pki::Identity;
+use refit_identity::Identity;
 use refit_proto::events::v1::event_service_client::EventServiceClient;
 use refit_proto::events::v1::{Event, FollowEventsRequest, ListEventsRequest};
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;

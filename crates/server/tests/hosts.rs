@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use cluster::{HOUR, authority_in, connect, empty_store, settings, start, user};
 use jiff::Timestamp;
-use refit_pki::{Authority, Certificate, HostCertificates, Identity, PrivateKey, Role, SigningRequest};
+use refit_authority::Authority;
+use refit_identity::{Certificate, HostCertificates, Identity, PrivateKey, Role, SigningRequest};
 use refit_proto::agent::v1::join_service_client::JoinServiceClient;
 use refit_proto::agent::v1::{JoinRequest, JoinResponse, RoleRequest};
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
@@ -41,8 +42,10 @@ impl Cluster {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = empty_store().await;
-        let token =
-            refit_pki::StaticToken { token: TOKEN.into(), roles: vec![AgentRole::Node, AgentRole::Kube] };
+        let token = refit_authority::StaticToken {
+            token: TOKEN.into(),
+            roles: vec![AgentRole::Node, AgentRole::Kube],
+        };
         let settings = Settings {
             backend: Some(store.clone()),
             static_tokens: Some(vec![token]),

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use refit_identity::{Identity, SERVER_NAME, client_config};
 use refit_migrations::{Migration, MigrationError, Registry};
-use refit_pki::{Identity, SERVER_NAME, client_config};
 use refit_proto::cluster::v1::GetStatusRequest;
 use refit_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_proto::migrations::v1::migration_service_client::MigrationServiceClient;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{STATUS, call, connect, empty_store, settings, start};
 use prost::Message;
-use refit_pki::Identity;
+use refit_identity::Identity;
 use refit_proto::cluster::v1::Status;
 use refit_server::{Server, Settings};
 use refit_testbed::eventually;

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use refit_pki::CaPin;
+use refit_identity::CaPin;
 use refit_types::{AgentRole, DataDir, Labels, ValidationErrors};
 
 use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};

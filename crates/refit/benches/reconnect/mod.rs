@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use refit_identity::{Identity, SERVER_NAME, client_config};
 use refit_loadgen::{FleetOptions, Joined, SimulatedAgent, SimulatedFleet};
-use refit_pki::{Identity, SERVER_NAME, client_config};
 use refit_proto::dial;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 use refit_proto::rollouts::v1::{GetRolloutRequest, PauseRequest, ResumeRequest};

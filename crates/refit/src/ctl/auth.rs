@@ -3,7 +3,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{CaPin, Certificate, Identity, PrivateKey, Role, UserName};
+use refit_identity::{CaPin, Certificate, Identity, PrivateKey, Role, UserName};
 use refit_proto::auth::v1::SignUserRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use serde::Serialize;

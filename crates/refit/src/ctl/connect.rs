@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use refit_pki::{Identity, SERVER_NAME, client_config};
+use refit_identity::{Identity, SERVER_NAME, client_config};
 use refit_proto::{DialError, dial};
 use refit_types::DataDir;
 use rustls::pki_types::ServerName;

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{CaPin, public_client_config};
+use refit_identity::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
     Clock, Config, Environment, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout,

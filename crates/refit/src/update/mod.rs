@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use refit_pki::CaPin;
+use refit_identity::CaPin;
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{Config, Lock, Outcome, Recovery, UpdateError, Updater, Urgency};
 

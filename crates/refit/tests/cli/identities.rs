@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::Authority;
 use refit_backend::{EtcdAddress, EtcdBackend};
-use refit_pki::{Authority, Identity, PrivateKey, Role, SigningRequest};
+use refit_identity::{Identity, PrivateKey, Role, SigningRequest};
 
 use crate::host::{Host, Ran, empty_store, mode};
 

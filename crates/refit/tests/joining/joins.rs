@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use refit_pki::{Identities, Identity, SqliteIdentities};
+use refit_identity::{Identities, Identity, SqliteIdentities};
 use refit_types::AgentRole;
 use rustix::process::Signal;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::host::{Host, Ran};
 /// What a stopped agent has for a role.
 fn stored(data: &Path, role: AgentRole) -> Option<Identity> {
     let opened = SqliteIdentities::open(&data.join("proc/sqlite.db"), Timestamp::now()).unwrap();
-    assert!(opened.set_aside.is_none());
+    assert!(opened.quarantined.is_none());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let loaded = runtime.block_on(Identities::new(Arc::new(opened.store)).load(role)).unwrap();
     loaded.active().cloned()

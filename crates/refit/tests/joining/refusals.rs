@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use refit_authority::TokenStore;
 use refit_backend::{EtcdAddress, EtcdBackend};
-use refit_pki::TokenStore;
 use refit_types::AgentRole;
 use serde_json::Value;
 

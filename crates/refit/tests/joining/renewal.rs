@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{Authority, HOST_TTL};
 use refit_backend::{EtcdAddress, EtcdBackend};
-use refit_pki::{
-    Authority, HOST_TTL, Identities, Identity, PrivateKey, SigningRequest, Slot, SqliteIdentities,
-};
+use refit_identity::{Identities, Identity, IdentitySlot, PrivateKey, SigningRequest, SqliteIdentities};
 use refit_types::AgentRole;
 
 use crate::agent::{Agent, new_token};
@@ -39,7 +38,10 @@ fn an_identity_is_renewed_well_before_its_end() {
     assert!(left > Duration::from_secs(86_400).try_into().unwrap(), "it is still good: {left}");
     runtime.block_on(async {
         let opened = SqliteIdentities::open(&data.join("proc/sqlite.db"), Timestamp::now()).unwrap();
-        Identities::new(Arc::new(opened.store)).store(AgentRole::Node, Slot::Current, &aged).await.unwrap();
+        Identities::new(Arc::new(opened.store))
+            .store(AgentRole::Node, IdentitySlot::Current, &aged)
+            .await
+            .unwrap();
     });
 
     let agent = Agent::start(&host, "web", &["--proxy", server.address()]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{CaPin, Certificate, Identities, Identity, SqliteIdentities, StoredIdentities};
+use refit_identity::{CaPin, Certificate, Identities, Identity, SqliteIdentities, StoredIdentities};
 use refit_testbed::{Etcd, Process, Ran, Server as Running, Signal, directory, eventually};
 use refit_types::{AgentRole, DataDir};
 use serde_json::Value;

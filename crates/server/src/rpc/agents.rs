@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, stream};
 use jiff::Timestamp;
-use refit_pki::{HOST_TTL, Principal, SigningRequest, TokenStore};
+use refit_authority::{HOST_TTL, TokenStore};
+use refit_identity::{Principal, SigningRequest};
 use refit_proto::agent::v1 as wire;
 use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
-use refit_pki::{CaPin, Certificate, Error, Principal, Role, Roles, SigningRequest, UserName};
+use refit_identity::{CaPin, Certificate, Principal, Role, Roles, SigningRequest, UserName};
 use refit_proto::auth::v1 as wire;
 use refit_proto::auth::v1::auth_service_server::AuthService;
 use tonic::{Request, Response, Status};
@@ -49,7 +49,7 @@ impl AuthService for Auth {
         let authority = current.authority();
         let signed = authority.issue_user(&csr, &user, &roles, ttl, (self.now)());
         let certificate = signed.map_err(|error| match error {
-            Error::Ttl { .. } => invalid("ttl", &error),
+            refit_authority::Error::Ttl { .. } => invalid("ttl", &error),
             other => Status::internal(other.to_string()),
         })?;
         let signer = CaPin::of(authority.certificate());

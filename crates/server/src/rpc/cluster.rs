@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use refit_backend::SharedBackend;
+use refit_identity::Principal;
 use refit_migrations::{Registry, ResourceStore, list_history};
-use refit_pki::Principal;
 use refit_proto::cluster::v1 as wire;
 use refit_proto::cluster::v1::cluster_service_server::ClusterService;
 use refit_proto::code_of;

@@ -21,10 +21,10 @@ pub(crate) use resources::Resources;
 pub(crate) use rollouts::RolloutRpc;
 pub(crate) use rotation::Rotations;
 
+use refit_authority::{Error as AuthorityError, RotationError, TokenError};
 use refit_backend::Error as StoreError;
 pub(crate) use refit_convert::timestamp;
 use refit_migrations::ServiceError;
-use refit_pki::{Error as PkiError, RotationError, TokenError};
 use tonic::Status;
 
 fn store_status(error: StoreError) -> Status {
@@ -66,7 +66,7 @@ fn token_status(error: TokenError) -> Status {
 fn rotation_status(error: RotationError) -> Status {
     let message = error.to_string();
     match error {
-        RotationError::Authority(PkiError::Conflict) => Status::aborted(
+        RotationError::Authority(AuthorityError::Conflict) => Status::aborted(
             "another server has moved the rotation in the meantime; see `refitctl auth rotate status`",
         ),
         RotationError::Impossible { .. } => Status::failed_precondition(message),

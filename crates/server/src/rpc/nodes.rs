@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{NewToken, Token, TokenStore};
 use refit_backend::SharedBackend;
-use refit_pki::{NewToken, Token, TokenStore};
 use refit_proto::nodes::v1 as wire;
 use refit_proto::nodes::v1::node_service_server::NodeService;
 use refit_proto::{code_of, codes_of, v1 as wire_types};

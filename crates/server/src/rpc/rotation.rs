@@ -2,8 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::{RotationError, RotationMode};
 use refit_backend::SharedBackend;
-use refit_pki::{CaPin, Phase, RotationError, RotationMode};
+use refit_identity::{CaPin, Phase};
 use refit_proto::code_of;
 use refit_proto::rotation::v1 as wire;
 use refit_proto::rotation::v1::rotation_service_server::RotationService;

@@ -31,7 +31,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, Response};
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
-use refit_pki::ClusterName;
+use refit_identity::ClusterName;
 use refit_rollout::Preview;
 use tokio::sync::watch;
 

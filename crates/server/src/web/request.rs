@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, header};
 use percent_encoding::percent_decode_str;
-use refit_pki::Principal;
+use refit_identity::Principal;
 use refit_types::Kind;
 
 use super::Web;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use data_encoding::{BASE64, HEXLOWER};
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{Error, Item, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
-use refit_pki::{Principal, Trust};
+use refit_identity::{Principal, Trust};
 use refit_types::{UnknownFields, keep_unknown_fields};
 use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
@@ -317,8 +317,9 @@ fn decoded<T: DeserializeOwned>(item: &Item) -> Option<T> {
 mod tests {
     use std::sync::Arc;
 
+    use refit_authority::Authority;
     use refit_backend::MemoryBackend;
-    use refit_pki::{Authority, PrivateKey, Role, Roles, SigningRequest};
+    use refit_identity::{PrivateKey, Role, Roles, SigningRequest};
     use refit_testbed::with_newer_fields;
     use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
-use refit_pki::{Role, pinned_client_config};
+use refit_identity::{Role, pinned_client_config};
 use refit_proto::resources::v1::{Resource, UpsertResourceRequest};
 use rustls::pki_types::ServerName;
 use std::sync::Arc;

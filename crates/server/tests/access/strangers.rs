@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use refit_pki::{Identity, PrivateKey, Role, SERVER_NAME, SigningRequest, client_config};
+use refit_identity::{Identity, PrivateKey, Role, SERVER_NAME, SigningRequest, client_config};
 use refit_testbed::eventually;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use jiff::Timestamp;
+use refit_authority::Authority;
 use refit_backend::{EtcdAddress, EtcdBackend, MemoryBackend};
-use refit_pki::{
-    Authority, Certificate, Identity, PrivateKey, Roles, SERVER_NAME, SigningRequest, client_config,
+use refit_identity::{
+    Certificate, Identity, PrivateKey, Roles, SERVER_NAME, SigningRequest, client_config,
     pinned_client_config,
 };
 use refit_proto::dial;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_pki::pinned_client_config;
+use refit_identity::pinned_client_config;
 use refit_server::Server;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

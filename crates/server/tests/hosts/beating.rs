@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use jiff::Timestamp;
-use refit_pki::{Identity, MIN_TTL, Role};
+use refit_authority::MIN_TTL;
+use refit_identity::{Identity, Role};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{HeartbeatReply, HeartbeatRequest};
 use refit_proto::nodes::v1::DeleteNodeRequest;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use refit_backend::{Backend, EtcdAddress, EtcdBackend, Key};
-use refit_pki::PrivateKey;
+use refit_identity::PrivateKey;
 use refit_proto::agent::v1::{JoinRequest, RoleRequest};
 use refit_proto::nodes::v1::ListNodesRequest;
 use tonic::Code;

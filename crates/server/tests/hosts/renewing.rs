@@ -1,7 +1,7 @@
 //! The next identity, for whom it is meant and for nobody else.
 
 use jiff::Timestamp;
-use refit_pki::{Certificate, Identity, Principal, PrivateKey, Role};
+use refit_identity::{Certificate, Identity, Principal, PrivateKey, Role};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{RenewRequest, RenewResponse};
 use refit_proto::nodes::v1::DeleteNodeRequest;

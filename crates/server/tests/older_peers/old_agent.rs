@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use refit_pki::{
-    Authorities, Certificate, HostCertificates, Identities, Identity, MemoryIdentities, PrivateKey,
-    SERVER_NAME, Slot, Step, client_config, next_step,
+use refit_identity::{
+    Authorities, Certificate, HostCertificates, Identities, Identity, IdentitySlot, MemoryIdentities,
+    PrivateKey, SERVER_NAME, Step, client_config, next_step,
 };
 use refit_released::v0_1::agent::v1 as wire;
 use refit_released::v0_1::agent::v1::agent_service_client::AgentServiceClient;
@@ -52,8 +52,8 @@ impl OldAgent {
         let authorities = authorities(joined.authorities.unwrap());
         let signed = joined.identities.into_iter().find(|signed| signed.role == "node").unwrap();
         let identities = Identities::new(Arc::new(MemoryIdentities::default()));
-        let identity = identity(Slot::Current, key, signed, &authorities);
-        identities.store(ROLE, Slot::Current, &identity).await.unwrap();
+        let identity = identity(IdentitySlot::Current, key, signed, &authorities);
+        identities.store(ROLE, IdentitySlot::Current, &identity).await.unwrap();
         let beat = wire::HeartbeatRequest {
             hostname: "old".into(),
             version: OLD.into(),
@@ -145,7 +145,7 @@ impl OldAgent {
         panic!("the rotation did not converge");
     }
 
-    async fn renew(&self, into: Slot) {
+    async fn renew(&self, into: IdentitySlot) {
         let key = PrivateKey::generate().unwrap();
         let request = wire::RenewRequest { role: Some(role_request(&key)) };
         let mut client = AgentServiceClient::new(self.channel().await.unwrap());
@@ -171,7 +171,7 @@ fn authorities(from: wire::Authorities) -> Authorities {
     }
 }
 
-fn identity(slot: Slot, key: PrivateKey, signed: wire::SignedIdentity, by: &Authorities) -> Identity {
+fn identity(slot: IdentitySlot, key: PrivateKey, signed: wire::SignedIdentity, by: &Authorities) -> Identity {
     let tls = Certificate::from_pem(&signed.tls_cert).unwrap();
     let certificates = HostCertificates { tls, ssh: signed.ssh_cert };
     Identity::for_host(slot.as_str(), key, certificates, by.tls.clone(), by.ssh.clone()).unwrap()

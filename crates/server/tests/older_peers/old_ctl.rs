@@ -1,7 +1,7 @@
 //! A `refitctl` of 0.1: it asks and reads with the messages of that release only.
 
 use jiff::Timestamp;
-use refit_pki::{Role, SERVER_NAME, client_config};
+use refit_identity::{Role, SERVER_NAME, client_config};
 use refit_released::v0_1::cluster::v1 as cluster_wire;
 use refit_released::v0_1::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_released::v0_1::nodes::v1 as nodes;

@@ -2,7 +2,7 @@
 //! one that comes later keeps out of it.
 
 use jiff::Timestamp;
-use refit_pki::Role;
+use refit_identity::Role;
 use refit_server::{Features, Release, Server, Settings};
 use refit_testbed::{eventually, until_seen};
 use refit_types::{FeatureLevel, Resource, RolloutRecord};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use refit_identity::Identity;
 use refit_loadgen::{Joined, SimulatedAgent};
-use refit_pki::Identity;
 use refit_proto::rollouts::v1::Group;
 use refit_server::Server;
 use serde_json::json;

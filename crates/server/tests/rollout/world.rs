@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_authority::StaticToken;
 use refit_backend::{
     Backend, EtcdAddress, EtcdBackend, Item, Key, KeyRange, MAX_PAGE_ITEMS, Revision, Transaction,
 };
+use refit_identity::Role;
 use refit_loadgen::{FleetOptions, Joined, SimulatedFleet};
-use refit_pki::{Role, StaticToken};
 use refit_proto::events::v1::event_service_client::EventServiceClient;
 use refit_proto::events::v1::{Event, ListEventsRequest};
 use refit_proto::nodes::v1::ListNodesRequest;

@@ -1,7 +1,7 @@
 //! What a browser does, and what it would not do, without one.
 
 use jiff::Timestamp;
-use refit_pki::{Identity, PrivateKey, Roles, SigningRequest};
+use refit_identity::{Identity, PrivateKey, Roles, SigningRequest};
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use refit_proto::auth::v1::{CreateWebLoginRequest, CreateWebLoginResponse};
 use refit_server::Server;

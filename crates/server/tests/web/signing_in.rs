@@ -1,6 +1,7 @@
 use jiff::Timestamp;
+use refit_authority::{Authority, RotationMode};
 use refit_backend::{Backend, KeyRange};
-use refit_pki::{Authority, Phase, RotationMode};
+use refit_identity::Phase;
 use refit_testbed::eventually;
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_pki::{CaPin, Certificate};
+use refit_identity::{CaPin, Certificate};
 use refit_types::Version;
 use serde::Deserialize;
 

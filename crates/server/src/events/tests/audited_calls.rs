@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use refit_pki::{Authority, Phase, PrivateKey, Role, Roles, TokenStore};
+use refit_authority::{Authority, TokenStore};
+use refit_identity::{Phase, PrivateKey, Role, Roles};
 use refit_proto::auth::v1::SignUserRequest;
 use refit_proto::auth::v1::auth_service_server::AuthService;
 use refit_proto::nodes::v1::node_service_server::NodeService;
@@ -48,7 +49,7 @@ fn in_a_month() -> Timestamp {
 /// A request of an administrator.
 fn by_alice<T>(path: &str, message: T) -> Request<T> {
     let (cluster, name) = ("example".parse().unwrap(), "alice".parse().unwrap());
-    let principal = refit_pki::Principal::User { cluster, name, roles: Roles::from(Role::Admin) };
+    let principal = refit_identity::Principal::User { cluster, name, roles: Roles::from(Role::Admin) };
     let peer = Arc::new(Peer::new(([127, 0, 0, 1], 1).into(), &[]));
     let mut request = Request::new(message);
     request.extensions_mut().insert(Caller::authorize(path, &peer, || Ok(principal)).unwrap());
@@ -212,7 +213,7 @@ async fn what_is_refused_is_no_event() {
     world.make(Call::SetPhase(Phase::Init)).await.unwrap();
     world.make(Call::SetPhase(Phase::UpdateClients)).await.unwrap();
     let before = world.stored().await;
-    let (manual, entry) = (refit_pki::RotationMode::Manual, events.entry(event("late")).unwrap());
+    let (manual, entry) = (refit_authority::RotationMode::Manual, events.entry(event("late")).unwrap());
     let late = authorities.advance(&current, Phase::Init, manual, Timestamp::now(), &[entry]).await;
     assert!(late.is_err(), "another server was quicker");
     assert_eq!(world.stored().await, before);
