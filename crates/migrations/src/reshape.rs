@@ -3,9 +3,9 @@ use std::time::Duration;
 use refit_backend::{
     Backoff, Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Read, Transaction,
 };
+use refit_resources::{Side, StorageFormat, retired_key, winner};
 
-use crate::migrating::{Side, retired_key, winner};
-use crate::{Guarded, MigrationError, StorageFormat};
+use crate::{Guarded, MigrationError};
 
 /// Items in one transaction: each takes its old and its new key, and the guard takes one.
 const BATCH: usize = (MAX_TRANSACTION_KEYS - 1) / 2;

@@ -9,12 +9,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 14] = [
+const HOUSE: [(&str, &[&str]); 15] = [
     ("refit-types", &[]),
     ("refit-backend", &["refit-types"]),
     ("refit-proto", &[]),
     ("refit-rollout", &["refit-types"]),
-    ("refit-migrations", &["refit-backend", "refit-types"]),
+    ("refit-resources", &["refit-backend", "refit-types"]),
+    ("refit-migrations", &["refit-backend", "refit-resources"]),
     ("refit-pki", &["refit-backend", "refit-types"]),
     ("refit-convert", &["refit-proto", "refit-rollout", "refit-types"]),
     (
@@ -25,6 +26,7 @@ const HOUSE: [(&str, &[&str]); 14] = [
             "refit-migrations",
             "refit-pki",
             "refit-proto",
+            "refit-resources",
             "refit-rollout",
             "refit-types",
         ],

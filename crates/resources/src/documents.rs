@@ -1,31 +1,24 @@
+//! The format of kinds that are stored as their whole document, which is where every new kind begins.
+
 use bytes::Bytes;
 use refit_backend::Key;
-use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, Resource};
+use refit_types::{Resource, ResourceKind};
 
 use crate::StorageFormat;
 
-/// The first form of `cluster_maintenance_config`: the whole document.
-pub fn cluster_maintenance_config_v1() -> StorageFormat<ClusterMaintenanceConfig> {
-    documents("/cluster_maintenance_config/v1/default")
-}
-
-/// The first form of `autoupdate_version`: the whole document.
-pub fn autoupdate_version_v1() -> StorageFormat<AutoupdateVersion> {
-    documents("/autoupdate_version/v1/default")
-}
-
-fn documents<T: Clone + Into<Resource> + TryFrom<Resource>>(prefix: &str) -> StorageFormat<T> {
+/// The whole document, below that key.
+pub fn documents<T: ResourceKind>(prefix: &str) -> StorageFormat<T> {
     StorageFormat { prefix: Key::new(prefix).expect("a constant that is a key"), encode, decode }
 }
 
-fn encode<T: Clone + Into<Resource>>(value: &T) -> Bytes {
+fn encode<T: ResourceKind>(value: &T) -> Bytes {
     let resource: Resource = value.clone().into();
     serde_json::to_vec(&resource.document(None)).expect("maps with text keys are always JSON").into()
 }
 
-fn decode<T: TryFrom<Resource>>(name: &str, value: &[u8]) -> Result<T, String> {
+fn decode<T: ResourceKind>(name: &str, value: &[u8]) -> Result<T, String> {
     let document = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-    let (resource, _) = Resource::from_document(document).map_err(|faults| faults.to_string())?;
+    let (resource, _) = Resource::from_document(document).map_err(|errors| errors.to_string())?;
     let kind = resource.kind();
     match resource.name() == name {
         true => T::try_from(resource).map_err(|_| format!("it is a {kind}")),
@@ -35,22 +28,26 @@ fn decode<T: TryFrom<Resource>>(name: &str, value: &[u8]) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
+    use refit_types::ClusterMaintenanceConfig;
+
     use super::*;
+    use crate::{autoupdate_version_v1, cluster_maintenance_config_v1};
 
     #[test]
     fn both_kinds_come_back_as_they_went() {
         let config = ClusterMaintenanceConfig { description: "ours".into(), ..Default::default() };
-        let form = cluster_maintenance_config_v1();
+        let format = cluster_maintenance_config_v1();
         let name = "cluster-maintenance-config";
         assert_eq!(
-            form.key(name).unwrap().as_str(),
+            format.key(name).unwrap().as_str(),
             format!("/cluster_maintenance_config/v1/default/{name}")
         );
-        assert_eq!((form.decode)(name, &(form.encode)(&config)).unwrap(), config);
+        assert_eq!((format.decode)(name, &(format.encode)(&config)).unwrap(), config);
         assert!(
-            (form.decode)("other", &(form.encode)(&config)).is_err() && (form.decode)(name, b"{").is_err()
+            (format.decode)("other", &(format.encode)(&config)).is_err()
+                && (format.decode)(name, b"{").is_err()
         );
-        let found = (autoupdate_version_v1().decode)(name, &(form.encode)(&config));
+        let found = (autoupdate_version_v1().decode)(name, &(format.encode)(&config));
         assert_eq!(found.unwrap_err(), "it is a cluster_maintenance_config");
     }
 }

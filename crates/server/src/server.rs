@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{Backoff, EtcdBackend, Key, SharedBackend, SqliteBackend};
-use refit_migrations::{ResourceStore, RunError, Runner};
+use refit_migrations::{RunError, Runner};
 use refit_pki::{
     AUTHORITY_KEY, Authority, CaPin, ClusterName, ServerId, TokenStore, VersionedAuthority,
     write_private_file,
@@ -21,7 +21,8 @@ use refit_proto::nodes::v1::node_service_server::NodeServiceServer;
 use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
 use refit_proto::rollouts::v1::rollout_service_server::RolloutServiceServer;
 use refit_proto::rotation::v1::rotation_service_server::RotationServiceServer;
-use refit_types::{Channel, DataDir};
+use refit_resources::Stores;
+use refit_types::DataDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -117,7 +118,7 @@ impl Server {
             observe,
             stopped.clone(),
         ));
-        let channels = (release.channels)(backend.clone())?;
+        let stores = Stores::open(&backend, release.stores)?;
 
         let mut tls = refit_pki::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -141,7 +142,7 @@ impl Server {
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
             rollout_rpc: rpc::RolloutRpc { rollouts: rollouts.clone() },
-            resources: rpc::Resources::new(&backend, channels.clone(), events.clone(), rollouts.clone()),
+            resources: rpc::Resources::new(stores.clone(), events.clone(), rollouts.clone()),
             stop: stopped.clone(),
             sessions: sessions.clone(),
             events: events.clone(),
@@ -156,7 +157,7 @@ impl Server {
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
             tokens: tokens.clone(),
-            channels: channels.clone(),
+            stores: stores.clone(),
             runner: runner.clone(),
             known,
             server_id: id.clone(),
@@ -168,7 +169,7 @@ impl Server {
         let dispatch = Arc::new(Dispatch {
             find: Find::new(fleet.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
-            public: public_http::router(channels, artifacts),
+            public: public_http::router(stores, artifacts),
             web: web.clone(),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
@@ -309,7 +310,7 @@ struct Parts {
     fleet: Arc<Fleet>,
     rollouts: Arc<Rollouts>,
     tokens: Arc<TokenStore>,
-    channels: Arc<dyn ResourceStore<Channel>>,
+    stores: Stores,
     runner: Arc<Runner>,
     known: refit_migrations::Registry,
     server_id: String,
@@ -323,8 +324,7 @@ impl Parts {
         let events = self.events;
         let migrations =
             rpc::Migrations { backend: backend.clone(), runner: self.runner, events: events.clone() };
-        let resources =
-            rpc::Resources::new(&backend, self.channels.clone(), events.clone(), self.rollouts.clone());
+        let resources = rpc::Resources::new(self.stores.clone(), events.clone(), self.rollouts.clone());
         let auth = rpc::Auth {
             backend: backend.clone(),
             authorities: authorities.clone(),
@@ -336,7 +336,7 @@ impl Parts {
             backend: backend.clone(),
             authorities: authorities.clone(),
             fleet: fleet.clone(),
-            channels: self.channels,
+            stores: self.stores,
             known: self.known,
             server_id: self.server_id,
         };
