@@ -30,7 +30,6 @@ fn decode<T: ResourceKind>(name: &str, value: &[u8]) -> Result<T, String> {
 mod tests {
     use refit_types::ClusterMaintenanceConfig;
 
-    use super::*;
     use crate::{autoupdate_version_v1, cluster_maintenance_config_v1};
 
     #[test]
