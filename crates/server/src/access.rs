@@ -94,7 +94,7 @@ const METHODS: &[Row] = &[
 ];
 
 impl Rule {
-    fn allows(self, principal: &Principal) -> bool {
+    pub(crate) fn allows(self, principal: &Principal) -> bool {
         match (self, principal) {
             (Self::Anyone, _) | (Self::Hosts, Principal::Host { .. }) => true,
             (Self::Users(allowed), Principal::User { roles, .. }) => {

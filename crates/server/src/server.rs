@@ -44,7 +44,7 @@ use crate::metrics::Metrics;
 use crate::rollout::Rollouts;
 use crate::server_registry::{ServerRecord, stay_listed};
 use crate::web::{Sessions, Web};
-use crate::{Config, Release, StartError, diag, fleet, public_http, rotation, rpc, web};
+use crate::{Config, Release, StartError, diag, fleet, rotation, rpc, web};
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -165,11 +165,12 @@ impl Server {
             stop: stopped.clone(),
         };
         let grpc = parts.services();
-        let artifacts = Arc::new(Artifacts::new(config.data_dir.artifacts(), metrics.clone()));
+        let artifacts = Artifacts::new(config.data_dir.artifacts(), metrics.clone());
         let dispatch = Arc::new(Dispatch {
             find: Find::new(fleet.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
-            public: public_http::router(stores, artifacts),
+            stores,
+            artifacts,
             web: web.clone(),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
