@@ -7,11 +7,13 @@
 mod backoff;
 mod error;
 mod etcd;
+mod follow;
 mod item;
 mod key;
 mod leases;
 mod limits;
 mod memory;
+mod scan;
 mod sqlite;
 mod transaction;
 mod watch;
@@ -27,11 +29,13 @@ use bytes::Bytes;
 pub use backoff::Backoff;
 pub use error::{Error, Result};
 pub use etcd::{EtcdAddress, EtcdBackend};
+pub use follow::follow;
 pub use item::{Item, Lease, LeaseId, Page, Read, Snapshot};
 pub use key::{Key, KeyRange};
 pub use limits::{MAX_KEY_BYTES, MAX_PAGE_ITEMS, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS};
 pub use memory::MemoryBackend;
 pub use refit_types::Revision;
+pub use scan::Scan;
 pub use sqlite::SqliteBackend;
 pub use transaction::{Compare, Expect, Transaction, Write};
 pub use watch::{Change, Event, Watch};
@@ -75,7 +79,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Ok(snapshot.take(0).items.pop())
     }
 
-    /// Up to `limit` items in key order. Go on with [`KeyRange::after`] while the page says `more`.
+    /// Up to `limit` items in key order. For all of a range use `scan`.
     async fn range(&self, range: &KeyRange, limit: usize) -> Result<Page> {
         let read = Read::Range { range: range.clone(), limit };
         Ok(self.read(&[read]).await?.take(0))

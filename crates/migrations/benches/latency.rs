@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use refit_backend::{Key, SharedBackend, SqliteBackend, Transaction};
-use refit_migrations::{Registry, Runner, channels_v1};
+use refit_migrations::{Registry, Runner};
+use refit_resources::channels_v1;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -1,3 +1,5 @@
+//! Why a migration, or a run of migrations, did not succeed.
+
 use refit_backend::Error as StoreError;
 
 use crate::registry::Checksum;

@@ -1,5 +1,7 @@
+//! What a migration may do with the store: read, and write only while its server holds the lock.
+
 use refit_backend::{
-    Error, Key, KeyRange, Page, Read, Result, Revision, SharedBackend, Snapshot, Transaction,
+    Error, Key, KeyRange, Page, Read, Result, Revision, Scan, SharedBackend, Snapshot, Transaction,
 };
 
 use crate::MigrationError;
@@ -28,6 +30,11 @@ impl Guarded {
         self.backend.range(range, limit).await
     }
 
+    /// Reads a whole range, page by page.
+    pub fn scan(&self, range: KeyRange) -> Scan<'_> {
+        self.backend.scan(range)
+    }
+
     /// Compares and writes, if the lock still holds. The guard is one of the transaction's keys.
     pub async fn transact(&self, transaction: Transaction) -> Result<Revision, MigrationError> {
         let guarded = transaction.expect_revision(&self.lock, self.taken_at);
@@ -37,7 +44,7 @@ impl Guarded {
         })
     }
 
-    /// Writes the last word on the migration and gives the lock up in the same moment.
+    /// Writes the record of the migration and releases the lock in the same transaction.
     pub(crate) async fn finish(self, key: &Key, record: Vec<u8>) -> Result<Revision, MigrationError> {
         self.transact(Transaction::new().put(key, record).delete(&self.lock)).await
     }

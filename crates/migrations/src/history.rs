@@ -1,3 +1,5 @@
+//! The record of what became of each migration, in the store. The runner writes it; `refitctl migrations` shows it.
+
 use jiff::Timestamp;
 use refit_backend::{Item, Key, KeyRange, SharedBackend};
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! The lock of one migration: a key under a lease, held by the server that applies it. Only the runner takes it.
+
 use std::time::Duration;
 
 use refit_backend::{Change, Error, Key, KeyRange, Lease, Read, Result, SharedBackend, Transaction};
@@ -89,8 +91,10 @@ impl Lock {
             match backend.keep_alive(lease.id).await {
                 Ok(()) => {}
                 Err(Error::LeaseNotFound(_)) => return,
-                // Nothing can be written while the store is away, and the guard decides when it is back.
-                Err(error) => tracing::warn!(%error, "the migration lock could not be kept alive"),
+                // Nothing can be written while the store does not answer, and the guard decides afterwards.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot keep the migration lock alive; another server takes it when its lease ends")
+                }
             }
         }
     }
@@ -99,7 +103,7 @@ impl Lock {
         self.lease
     }
 
-    /// Gives the lock up without a word, so that another server can go on at once.
+    /// Releases the lock without a record, so that another server can take it at once.
     pub(crate) async fn abandon(self) {
         release(&self.backend, self.lease).await;
     }
@@ -113,6 +117,6 @@ pub(crate) async fn release(backend: &SharedBackend, lease: Lease) {
     if let Err(error) = backend.revoke_lease(lease.id).await
         && !matches!(error, Error::LeaseNotFound(_))
     {
-        tracing::warn!(%error, "the migration lock could not be given up; it ends with its lease");
+        tracing::warn!(%error, "cannot release the migration lock; it ends with its lease");
     }
 }

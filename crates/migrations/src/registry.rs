@@ -1,3 +1,5 @@
+//! What a migration is, and the sequence of those that a server knows. Pure: the runner applies them.
+
 use std::fmt;
 
 use data_encoding::HEXLOWER;
@@ -10,7 +12,7 @@ use crate::{Guarded, MigrationError};
 /// What a migration does; the message it returns stands in the history.
 pub type MigrationFn = for<'a> fn(&'a Guarded) -> BoxFuture<'a, Result<String, MigrationError>>;
 
-/// One change of shape, kept for ever.
+/// One change of a storage format, kept for ever.
 #[derive(Debug, Clone)]
 pub struct Migration {
     /// Its place in the sequence, from 1 on.

@@ -1,40 +1,37 @@
+//! The two halves of a change of format: copying to the new one, and retiring the old one a major version later. Called by
+//! released migrations.
+
 use std::time::Duration;
 
 use refit_backend::{
     Backoff, Error, Expect, Item, Key, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_KEYS, Read, Transaction,
 };
+use refit_resources::{Side, StorageFormat, retired_key, winner};
 
-use crate::migrating::{Side, retired_key, winner};
-use crate::{Guarded, MigrationError, StorageFormat};
+use crate::{Guarded, MigrationError};
 
 /// Items in one transaction: each takes its old and its new key, and the guard takes one.
 const BATCH: usize = (MAX_TRANSACTION_KEYS - 1) / 2;
 
-/// How long a batch is tried while others change it or the store is away.
+/// How long a batch is tried while others change it or the store does not answer.
 const TRY_FOR: Duration = Duration::from_secs(30);
 
-/// Copies every item of the old form to the new one where the new one has nothing. What others write
+/// Copies every item of the old format to the new one where the new one has nothing. What others write
 /// meanwhile, to either key, is never overwritten. Run twice, it copies nothing the second time.
 pub async fn copy_forward<T>(
     store: &Guarded,
     from: &StorageFormat<T>,
     to: &StorageFormat<T>,
 ) -> Result<String, MigrationError> {
-    let mut copied = 0;
-    let mut rest = from.range();
-    loop {
-        let page = store.range(&rest, BATCH).await?;
-        let names: Vec<&str> = page.items.iter().map(|item| from.name(&item.key)).collect();
+    let (mut scan, mut copied) = (store.scan(from.range()).by(BATCH), 0);
+    while let Some(items) = scan.next_page().await? {
+        let names: Vec<&str> = items.iter().map(|item| from.name(&item.key)).collect();
         copied += settle(store, from, to, &names, Mode::Copy).await?;
-        match page.items.last() {
-            Some(last) if page.more => rest = rest.after(&last.key),
-            _ => break,
-        }
     }
     Ok(format!("success: copied {copied} from {} to {}", from.prefix, to.prefix))
 }
 
-/// Ends the time of two forms, one major version after [`copy_forward`]: brings the new form up to date
+/// Ends the time of two formats, one major version after [`copy_forward`]: brings the new one up to date
 /// with what older servers wrote, marks the old one as retired so that its absence no longer means a
 /// deletion, and deletes it.
 pub async fn retire<T>(
@@ -45,16 +42,11 @@ pub async fn retire<T>(
     let marker = retired_key(&from.prefix)?;
     let marked = store.read(&[Read::Key(marker.clone())]).await?.item(0).is_some();
     if !marked {
-        for form in [from, to] {
-            let mut rest = form.range();
-            loop {
-                let page = store.range(&rest, BATCH).await?;
-                let names: Vec<&str> = page.items.iter().map(|item| form.name(&item.key)).collect();
+        for format in [from, to] {
+            let mut scan = store.scan(format.range()).by(BATCH);
+            while let Some(items) = scan.next_page().await? {
+                let names: Vec<&str> = items.iter().map(|item| format.name(&item.key)).collect();
                 settle(store, from, to, &names, Mode::Settle).await?;
-                match page.items.last() {
-                    Some(last) if page.more => rest = rest.after(&last.key),
-                    _ => break,
-                }
             }
         }
         store.transact(Transaction::new().put(&marker, "retired")).await?;
@@ -96,7 +88,7 @@ async fn settle<T>(
     mode: Mode,
 ) -> Result<usize, MigrationError> {
     let mut written = 0;
-    let mut patience = Backoff::of(TRY_FOR);
+    let mut backoff = Backoff::of(TRY_FOR);
     loop {
         let outcome = async {
             for transaction in due(from, to, read_pairs(store, from, to, names).await?, mode)? {
@@ -112,7 +104,7 @@ async fn settle<T>(
         };
         let passing =
             matches!(error, MigrationError::Store(Error::Conflict { .. } | Error::Unavailable { .. }));
-        if !passing || !patience.pause().await {
+        if !passing || !backoff.pause().await {
             return Err(error);
         }
         tracing::debug!(%error, "trying a batch of a migration again");

@@ -1,3 +1,6 @@
+//! Applies the outstanding migrations in order, on one server at a time. The server starts a run when it starts, and when
+//! an operator asks for it.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,7 +163,10 @@ impl Runner {
                 // Whoever has the lock now decides what becomes of it; wait for that.
                 Err(MigrationError::LockLost) => {
                     (self.observe)(migration.number, Outcome::Pending);
-                    tracing::warn!(number = migration.number, "lost the lock of a migration");
+                    tracing::warn!(
+                        number = migration.number,
+                        "lost the lock of a migration; waiting for the server that has it"
+                    );
                 }
                 // The answer to the last write may have been lost, and not the write.
                 Err(_) if self.is_done(migration).await? => return Ok(true),

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use refit_backend::{Key, KeyRange, MemoryBackend, SharedBackend};
-use refit_migrations::{
-    MigratingService, Migration, Registry, ResourceStore, Runner, Service, ServiceError, StorageFormat,
-    channels_v1, channels_v2, copy_forward, retire,
+use refit_migrations::{Migration, Registry, Runner, copy_forward, retire};
+use refit_resources::{
+    FormatStore, MigratingStore, ResourceError, ResourceStore, StorageFormat, channels_v1, channels_v2,
 };
 use refit_types::Channel;
 
@@ -97,13 +97,13 @@ async fn perform(store: &dyn ResourceStore<Channel>, act: &Act, model: &mut Mode
         | Act::Delete(n) => NAMES[*n],
     };
     let exists = model.contains_key(name);
-    let gone = Err(ServiceError::NotFound { name: name.into() });
+    let gone = Err(ResourceError::NotFound { name: name.into() });
     match act {
         Act::Create(_, patch) => {
             let value = channel(name, *patch);
             let outcome = store.create(name, &value, &[]).await.map(drop);
             if exists {
-                assert_eq!(outcome, Err(ServiceError::AlreadyExists { name: name.into() }));
+                assert_eq!(outcome, Err(ResourceError::AlreadyExists { name: name.into() }));
             } else {
                 outcome.unwrap();
                 model.insert(name.into(), value);
@@ -122,7 +122,7 @@ async fn perform(store: &dyn ResourceStore<Channel>, act: &Act, model: &mut Mode
                     let again = store.update(name, &value, Some(seen), &[]).await.map(drop);
                     assert_eq!(
                         again,
-                        Err(ServiceError::Conflict { name: name.into() }),
+                        Err(ResourceError::Conflict { name: name.into() }),
                         "the revision is old now"
                     );
                 }
@@ -173,8 +173,8 @@ proptest! {
     fn neither_side_loses_what_the_other_does(steps in prop::collection::vec(step(), 1..60)) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let backend: SharedBackend = Arc::new(MemoryBackend::default());
-            let old = Service::new(backend.clone(), channels_v1());
-            let new = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
+            let old = FormatStore::new(backend.clone(), channels_v1());
+            let new = MigratingStore::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
             let mut model = Model::new();
             let mut copies = 0;
             for step in &steps {
@@ -191,7 +191,7 @@ proptest! {
             }
             // One major version later: only servers that know both forms are left, then only the new one.
             runner(&backend, vec![retiring(9000)]).run().await.unwrap();
-            let only_new = Service::new(backend.clone(), channels_v2());
+            let only_new = FormatStore::new(backend.clone(), channels_v2());
             agrees(&new, &model, "a server of the version before").await;
             agrees(&only_new, &model, "a server of the version after").await;
             for (n, name) in NAMES.iter().enumerate() {
@@ -210,8 +210,8 @@ proptest! {
 #[tokio::test]
 async fn what_an_old_server_does_after_the_copy_is_seen() {
     let backend: SharedBackend = Arc::new(MemoryBackend::default());
-    let old = Service::new(backend.clone(), channels_v1());
-    let new = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
+    let old = FormatStore::new(backend.clone(), channels_v1());
+    let new = MigratingStore::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
     for name in ["kept", "changed", "deleted"] {
         old.create(name, &channel(name, 1), &[]).await.unwrap();
     }
@@ -237,7 +237,7 @@ async fn what_an_old_server_does_after_the_copy_is_seen() {
 #[tokio::test]
 async fn what_only_the_new_form_holds_survives_new_servers_and_copies() {
     let backend: SharedBackend = Arc::new(MemoryBackend::default());
-    let new = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
+    let new = MigratingStore::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
     let described = Channel { description: "what most run".into(), ..channel("stable", 1) };
     new.create("stable", &described, &[]).await.unwrap();
     runner(&backend, vec![copying(1)]).run().await.unwrap();
@@ -248,8 +248,8 @@ async fn what_only_the_new_form_holds_survives_new_servers_and_copies() {
 #[tokio::test]
 async fn what_is_written_alongside_shares_the_fate_of_the_change() {
     let backend: SharedBackend = Arc::new(MemoryBackend::default());
-    let migrating = MigratingService::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
-    let plain = Service::new(backend.clone(), raw("/plain"));
+    let migrating = MigratingStore::new(backend.clone(), channels_v1(), channels_v2()).unwrap();
+    let plain = FormatStore::new(backend.clone(), raw("/plain"));
     let beside = Key::new("/beside").unwrap();
     let written =
         |count: usize| (0..count).map(|n| (beside.child(n).unwrap(), b"x".to_vec())).collect::<Vec<_>>();

@@ -55,13 +55,18 @@ pub(crate) fn table<const N: usize>(
     headings: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
-    let mut lines = vec![headings.map(str::to_owned)];
+    table_of(&headings, rows.into_iter().map(Vec::from))
+}
+
+/// Like [`table`], for columns that are known only when it is made; every row has as many cells as there are headings.
+pub(crate) fn table_of(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut lines = vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
     lines.extend(rows);
-    let widths: [usize; N] =
-        std::array::from_fn(|n| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or_default());
-    let laid_out = |line: &[String; N]| {
+    let width = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let laid_out = |line: &Vec<String>| {
         let cells: Vec<String> =
-            line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         cells.join("  ").trim_end().to_owned()
     };
     lines.iter().map(laid_out).collect::<Vec<_>>().join("\n")

@@ -9,14 +9,15 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 15] = [
+const HOUSE: [(&str, &[&str]); 16] = [
     ("refit-types", &[]),
     ("refit-backend", &["refit-types"]),
     ("refit-proto", &[]),
     ("refit-rollout", &["refit-types"]),
-    ("refit-migrations", &["refit-backend", "refit-types"]),
-    ("refit-identity", &["refit-types"]),
     ("refit-authority", &["refit-backend", "refit-identity", "refit-types"]),
+    ("refit-identity", &["refit-types"]),
+    ("refit-migrations", &["refit-backend", "refit-resources"]),
+    ("refit-resources", &["refit-backend", "refit-types"]),
     ("refit-convert", &["refit-proto", "refit-rollout", "refit-types"]),
     (
         "refit-server",
@@ -27,6 +28,7 @@ const HOUSE: [(&str, &[&str]); 15] = [
             "refit-identity",
             "refit-migrations",
             "refit-proto",
+            "refit-resources",
             "refit-rollout",
             "refit-types",
         ],

@@ -11,7 +11,8 @@ use futures::StreamExt;
 use refit_backend::{
     Backend, EtcdAddress, EtcdBackend, Item, Key, KeyRange, Revision, SharedBackend, Transaction,
 };
-use refit_migrations::{Record, channels_v1, channels_v2, list_history};
+use refit_migrations::{Record, list_history};
+use refit_resources::{channels_v1, channels_v2};
 use refit_testbed::{Etcd, Process, Signal, directory, eventually, sweep};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -1,7 +1,10 @@
-use std::sync::Arc;
+//! Who may call which gRPC method: one table, asked before every call. What kinds of resources say of their editors is
+//! turned into rows of it. `dispatch` asks it; handlers see the [`Caller`] that it let through.
+
+use std::sync::{Arc, LazyLock};
 
 use refit_identity::{AuthError, Principal, Role};
-use refit_types::{AgentRole, HostId, Kind};
+use refit_types::{AgentRole, Editors, HostId, Kind};
 use tonic::Status;
 
 use crate::connection::Peer;
@@ -37,12 +40,33 @@ const fn row(method: &'static str, rule: Rule) -> Row {
     Row { method, kind: None, rule }
 }
 
-const fn on(kind: Kind, method: &'static str, rule: Rule) -> Row {
-    Row { method, kind: Some(kind), rule }
-}
-
 /// The table. A method that is not in it is refused to everyone.
-pub const ROWS: &[Row] = &[
+pub static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let of_resources = Kind::ALL.into_iter().flat_map(|kind| {
+        let editors = match kind.info().editors {
+            Editors::Administrators => ADMIN,
+            Editors::Versions => VERSION_EDITORS,
+            Editors::Rollouts => ROLLOUT_EDITORS,
+        };
+        let row = move |rule| move |method: &&'static str| Row { method, kind: Some(kind), rule };
+        let reads = RESOURCE_READS.iter().map(row(EVERY_ROLE));
+        reads.chain(RESOURCE_WRITES.iter().map(row(editors)))
+    });
+    METHODS.iter().copied().chain(of_resources).collect()
+});
+
+const RESOURCE_READS: &[&str] =
+    &["/refit.resources.v1.ResourceService/GetResource", "/refit.resources.v1.ResourceService/ListResources"];
+
+const RESOURCE_WRITES: &[&str] = &[
+    "/refit.resources.v1.ResourceService/CreateResource",
+    "/refit.resources.v1.ResourceService/UpdateResource",
+    "/refit.resources.v1.ResourceService/UpsertResource",
+    "/refit.resources.v1.ResourceService/DeleteResource",
+];
+
+/// The rows of all methods that work on no resource.
+const METHODS: &[Row] = &[
     row("/refit.agent.v1.JoinService/Join", Rule::Anyone),
     row("/refit.agent.v1.AgentService/Renew", Rule::Hosts),
     row("/refit.agent.v1.AgentService/GetAuthorities", Rule::Hosts),
@@ -67,28 +91,10 @@ pub const ROWS: &[Row] = &[
     row("/refit.auth.v1.AuthService/CreateWebLogin", EVERY_ROLE),
     row("/refit.migrations.v1.MigrationService/ListMigrations", EVERY_ROLE),
     row("/refit.migrations.v1.MigrationService/ApplyMigrations", ADMIN),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/ListResources", EVERY_ROLE),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/CreateResource", VERSION_EDITORS),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/UpdateResource", VERSION_EDITORS),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/UpsertResource", VERSION_EDITORS),
-    on(Kind::Channel, "/refit.resources.v1.ResourceService/DeleteResource", VERSION_EDITORS),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/ListResources", EVERY_ROLE),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/CreateResource", ROLLOUT_EDITORS),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/UpdateResource", ROLLOUT_EDITORS),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/UpsertResource", ROLLOUT_EDITORS),
-    on(Kind::ClusterMaintenanceConfig, "/refit.resources.v1.ResourceService/DeleteResource", ROLLOUT_EDITORS),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/GetResource", EVERY_ROLE),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/ListResources", EVERY_ROLE),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/CreateResource", VERSION_EDITORS),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/UpdateResource", VERSION_EDITORS),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/UpsertResource", VERSION_EDITORS),
-    on(Kind::AutoupdateVersion, "/refit.resources.v1.ResourceService/DeleteResource", VERSION_EDITORS),
 ];
 
 impl Rule {
-    fn allows(self, principal: &Principal) -> bool {
+    pub(crate) fn allows(self, principal: &Principal) -> bool {
         match (self, principal) {
             (Self::Anyone, _) | (Self::Hosts, Principal::Host { .. }) => true,
             (Self::Users(allowed), Principal::User { roles, .. }) => {

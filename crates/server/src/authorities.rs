@@ -1,5 +1,4 @@
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_authority::{AUTHORITY_KEY, Authority, Result, RotationError, RotationMode, VersionedAuthority};
@@ -8,9 +7,6 @@ use refit_identity::{Certificate, Phase, Trust};
 use refit_proto::agent::v1 as wire;
 use refit_types::RotationMark;
 use tokio::sync::watch;
-
-/// How long to wait before the store is asked again for what a watch lost.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// The cluster's authorities as they are now. Any server may rotate them; all follow at once.
 #[derive(Debug)]
@@ -102,21 +98,8 @@ impl Authorities {
     }
 
     /// Follows what any server makes of the authorities, until this one stops.
-    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        loop {
-            tokio::select! {
-                ended = self.watch() => {
-                    if let Err(error) = ended {
-                        tracing::warn!(%error, "the authorities are read again from the store");
-                    }
-                }
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RELOAD_PAUSE) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+    pub(crate) async fn follow(self: Arc<Self>, stop: watch::Receiver<bool>) {
+        refit_backend::follow("the authorities", stop, || self.watch()).await;
     }
 
     async fn watch(&self) -> Result<()> {

@@ -1,3 +1,6 @@
+//! Everything that the TLS port serves: gRPC by the table of methods (`access`), and HTTP by the table of routes
+//! (`http_routes`). The listener calls it for every request.
+
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
@@ -6,27 +9,31 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Response, header};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use jiff::Timestamp;
+use refit_resources::Stores;
 use tonic::Code;
 use tower::ServiceExt;
 
 use crate::access::{Caller, ROWS};
+use crate::artifacts::Artifacts;
 use crate::authorities::Authorities;
 use crate::connection::Peer;
 use crate::find::Find;
+use crate::http_routes::{Endpoint, Route, route_of};
 use crate::metrics::Metrics;
+use crate::public_http;
 use crate::web::Web;
 
-/// Everything that the TLS port serves. gRPC goes past the table of who may do what, and so does the dashboard
-/// for whom is signed in; the rest is public.
+/// Finds who answers a request, and whether the caller may ask.
 pub(crate) struct Dispatch {
     pub(crate) find: Find,
     pub(crate) grpc: Router,
-    pub(crate) public: Router,
+    pub(crate) stores: Stores,
+    pub(crate) artifacts: Artifacts,
     pub(crate) web: Arc<Web>,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) metrics: Arc<Metrics>,
@@ -42,10 +49,8 @@ impl Dispatch {
         peer: &Arc<Peer>,
         request: Request<Incoming>,
     ) -> Either<Ready<Answered>, BoxFuture<'static, Answered>> {
-        if Find::serves(request.uri()) {
-            let (request, _) = request.into_parts();
-            let response = self.find.respond(peer.address.ip(), &request);
-            self.metrics.find(response.status());
+        if route_of(request.uri().path()).is_some_and(|(route, _)| route.endpoint == Endpoint::Find) {
+            let response = self.answer_find(peer, request);
             return Either::Left(ready(Ok(response.map(|bytes| Outgoing::Whole(Some(bytes))))));
         }
         let (dispatch, peer) = (self.clone(), peer.clone());
@@ -56,18 +61,65 @@ impl Dispatch {
         Either::Right(later.boxed())
     }
 
+    fn answer_find<T>(&self, peer: &Peer, request: Request<T>) -> Response<Bytes> {
+        let response = self.find.respond(peer.address.ip(), &request.into_parts().0);
+        self.metrics.find(response.status());
+        response
+    }
+
     async fn answer_later(&self, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
-        if !is_grpc(&request) {
-            if Web::serves(request.uri().path()) {
-                return self.web.answer(peer, request).await;
-            }
-            return infallible(self.public.clone().oneshot(request).await);
-        }
         let path = request.uri().path().to_owned();
+        if !is_grpc(&request) {
+            let Some((route, captured)) = route_of(&path) else { return public_http::not_found() };
+            let mut response = self.answer_http(peer, route, captured, request).await;
+            if response.status() == StatusCode::METHOD_NOT_ALLOWED
+                && let Ok(allow) = HeaderValue::try_from(route.allow())
+            {
+                response.headers_mut().insert(header::ALLOW, allow);
+            }
+            return response;
+        }
         let response = self.answer_grpc(peer, &path, request).await;
         let known = ROWS.iter().find(|row| row.method == path);
         self.metrics.request(known.map_or("unknown", |row| row.method), code(&response));
         response
+    }
+
+    async fn answer_http(
+        &self,
+        peer: &Arc<Peer>,
+        route: &Route,
+        captured: &str,
+        request: Request<Body>,
+    ) -> Response<Body> {
+        let principal = || peer.principal(&self.authorities.current().trust, (self.now)());
+        if let Err((status, why)) = route.who.check(principal) {
+            return public_http::text(status, format!("{why}\n"));
+        }
+        // These refuse other methods themselves, and limit or count that.
+        match route.endpoint {
+            Endpoint::Find => return self.answer_find(peer, request).map(Body::from),
+            Endpoint::Artifacts => return self.artifacts.respond(&request.into_parts().0).await,
+            Endpoint::Dashboard => return self.web.answer(peer, request).await,
+            Endpoint::Health | Endpoint::ChannelVersion | Endpoint::ChannelCritical => {}
+        }
+        if !route.methods.contains(&request.method().as_str()) {
+            let why = format!("this path answers {} only\n", route.allow());
+            return public_http::text(StatusCode::METHOD_NOT_ALLOWED, why);
+        }
+        let response = match route.endpoint {
+            Endpoint::ChannelVersion => {
+                public_http::channel(&self.stores, captured, public_http::VERSION).await
+            }
+            Endpoint::ChannelCritical => {
+                public_http::channel(&self.stores, captured, public_http::CRITICAL).await
+            }
+            _ => public_http::text(StatusCode::OK, "ok\n"),
+        };
+        match *request.method() {
+            Method::HEAD => public_http::without_body(response),
+            _ => response,
+        }
     }
 
     async fn answer_grpc(&self, peer: &Arc<Peer>, path: &str, mut request: Request<Body>) -> Response<Body> {

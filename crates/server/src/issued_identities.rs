@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
+use refit_backend::{Error, Key, KeyRange, Result, SharedBackend, Transaction};
 use refit_identity::{CaPin, Certificate};
 use serde::{Deserialize, Serialize};
 
@@ -38,10 +38,9 @@ pub(crate) async fn note(
 
 /// The identities that have not ended; the records of those that have are removed on the way.
 pub(crate) async fn unexpired(backend: &SharedBackend, now: Timestamp) -> Result<Vec<IssuedIdentity>> {
-    let (mut rest, mut good) = (KeyRange::below(&prefix()?), Vec::new());
-    loop {
-        let page = backend.range(&rest, MAX_PAGE_ITEMS).await?;
-        for item in &page.items {
+    let (mut scan, mut good) = (backend.scan(KeyRange::below(&prefix()?)), Vec::new());
+    while let Some(items) = scan.next_page().await? {
+        for item in &items {
             match serde_json::from_slice::<IssuedIdentity>(&item.value) {
                 Ok(issued) if issued.expires > now => good.push(issued),
                 Ok(_) => match backend.delete(&item.key).await {
@@ -53,9 +52,6 @@ pub(crate) async fn unexpired(backend: &SharedBackend, now: Timestamp) -> Result
                 }
             }
         }
-        match page.items.last() {
-            Some(last) if page.more => rest = rest.after(&last.key),
-            _ => return Ok(good),
-        }
     }
+    Ok(good)
 }

@@ -1,42 +1,57 @@
-use std::sync::Arc;
+//! Short answers over HTTP: health, and the version of each channel and whether it is critical. Called by `dispatch` for
+//! the rows of the table of routes that name these endpoints.
 
-use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
-use axum::routing::{any, get};
-use refit_migrations::ResourceStore;
-use refit_types::{Channel, ChannelName};
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use refit_resources::{Found, Stores};
+use refit_types::{Channel, ChannelName, Kind, Resource};
 
-use crate::artifacts::Artifacts;
+/// What a channel says of itself.
+pub(crate) type Field = fn(&Channel) -> String;
 
-type Channels = Arc<dyn ResourceStore<Channel>>;
+/// The version that the followers of a channel should run.
+pub(crate) const VERSION: Field = |channel| channel.version.to_string();
 
-/// What anyone may read over HTTP: the version of each channel, whether it is critical, and the archives.
-pub(crate) fn router(channels: Channels, artifacts: Arc<Artifacts>) -> Router {
-    let artifact = async move |request: Request| artifacts.respond(&request.into_parts().0).await;
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/v1/artifacts/{*path}", any(artifact))
-        .route("/v1/{*path}", get(channel_value))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not found\n") })
-        .with_state(channels)
-}
+/// Whether they should go there outside their maintenance windows too.
+pub(crate) const CRITICAL: Field = |channel| if channel.critical { "yes".into() } else { "no".into() };
 
-async fn channel_value(State(channels): State<Channels>, Path(path): Path<String>) -> (StatusCode, String) {
-    let not_found = || (StatusCode::NOT_FOUND, "not found\n".to_owned());
-    let Some((name, value)) = path.rsplit_once('/') else { return not_found() };
-    let Ok(name) = name.parse::<ChannelName>() else { return not_found() };
-    let show: fn(&Channel) -> String = match value {
-        "version" => |channel| channel.version.to_string(),
-        "critical" => |channel| if channel.critical { "yes".into() } else { "no".into() },
-        _ => return not_found(),
-    };
-    match channels.get(name.as_str()).await {
-        Ok(Some(found)) => (StatusCode::OK, format!("{}\n", show(&found.value))),
-        Ok(None) => not_found(),
+/// One field of the channel of that name, as it stands in the path.
+pub(crate) async fn channel(stores: &Stores, name: &str, field: Field) -> Response<Body> {
+    let name = percent_decode_str(name).decode_utf8().ok();
+    let Some(name) = name.and_then(|name| ChannelName::from_stored(&name).ok()) else { return not_found() };
+    match stores.of(Kind::Channel).get(name.as_str()).await {
+        Ok(Some(Found { value: Resource::Channel(channel), .. })) => {
+            text(StatusCode::OK, format!("{}\n", field(&channel)))
+        }
+        Ok(_) => not_found(),
         Err(error) => {
-            tracing::warn!(%error, channel = %name, "a channel could not be read");
-            (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer; try again\n".into())
+            tracing::warn!(%error, channel = %name, "cannot read a channel");
+            text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer; try again\n")
         }
     }
+}
+
+/// There is no such path, or nothing at it.
+pub(crate) fn not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "not found\n")
+}
+
+/// A short answer.
+pub(crate) fn text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+/// The answer to HEAD: the same without its body.
+pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
+    let length = axum::body::HttpBody::size_hint(response.body()).exact();
+    let mut response = response.map(|_| Body::empty());
+    if let Some(length) = length {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    }
+    response
 }

@@ -1,25 +1,19 @@
-use std::sync::Arc;
+//! What one release of the server knows of the store. Tests start servers of other releases by it.
 
-use refit_backend::{Result, SharedBackend};
-use refit_migrations::{
-    MigratingService, Registry, ResourceStore, Service, autoupdate_version_v1, channels_v1, channels_v2,
-    cluster_maintenance_config_v1,
-};
-use refit_types::{AutoupdateVersion, Channel, ClusterMaintenanceConfig, Edition, Version};
+use refit_migrations::Registry;
+use refit_resources::{OpenStore, open_store};
+use refit_types::{Edition, Version};
 
 use crate::Features;
 
-/// Builds the way in which one release stores channels.
-pub type ChannelsOf = fn(SharedBackend) -> Result<Arc<dyn ResourceStore<Channel>>>;
-
-/// What one release of the server knows of the store: its migrations, and the forms that it reads and
+/// What one release of the server knows of the store: its migrations, and the formats that it reads and
 /// writes. Servers of neighbouring releases share a store while a cluster is being upgraded.
 #[derive(Debug, Clone)]
 pub struct Release {
     /// The migrations that it applies.
     pub migrations: Registry,
-    /// How it stores channels.
-    pub channels: ChannelsOf,
+    /// How it stores each kind of resource.
+    pub stores: OpenStore,
     /// Its version: what hosts should run while no operator has chosen, and what the binary around it says of itself.
     pub version: Version,
     /// Which build it is, as `find` tells those who would run the same.
@@ -34,21 +28,9 @@ impl Release {
         Self {
             version,
             migrations: Registry::released(),
-            channels: |backend| Ok(Arc::new(MigratingService::new(backend, channels_v1(), channels_v2())?)),
+            stores: open_store,
             edition: Edition::Oss,
             features: Features::current(),
         }
     }
-}
-
-/// How every release stores `cluster_maintenance_config`: it has had one form only.
-pub(crate) fn maintenance_configs(
-    backend: &SharedBackend,
-) -> Arc<dyn ResourceStore<ClusterMaintenanceConfig>> {
-    Arc::new(Service::new(backend.clone(), cluster_maintenance_config_v1()))
-}
-
-/// How every release stores `autoupdate_version`: it has had one form only.
-pub(crate) fn autoupdate_versions(backend: &SharedBackend) -> Arc<dyn ResourceStore<AutoupdateVersion>> {
-    Arc::new(Service::new(backend.clone(), autoupdate_version_v1()))
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use refit_authority::{AUTHORITY_KEY, Authority, TokenStore, VersionedAuthority};
 use refit_backend::{Backoff, EtcdBackend, Key, SharedBackend, SqliteBackend};
 use refit_identity::{CaPin, ClusterName, ServerId, write_private_file};
-use refit_migrations::{ResourceStore, RunError, Runner};
+use refit_migrations::{RunError, Runner};
 use refit_proto::agent::v1::agent_service_server::AgentServiceServer;
 use refit_proto::agent::v1::join_service_server::JoinServiceServer;
 use refit_proto::auth::v1::auth_service_server::AuthServiceServer;
@@ -19,7 +19,8 @@ use refit_proto::nodes::v1::node_service_server::NodeServiceServer;
 use refit_proto::resources::v1::resource_service_server::ResourceServiceServer;
 use refit_proto::rollouts::v1::rollout_service_server::RolloutServiceServer;
 use refit_proto::rotation::v1::rotation_service_server::RotationServiceServer;
-use refit_types::{Channel, DataDir};
+use refit_resources::Stores;
+use refit_types::DataDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ use crate::metrics::Metrics;
 use crate::rollout::Rollouts;
 use crate::server_registry::{ServerRecord, stay_listed};
 use crate::web::{Sessions, Web};
-use crate::{Config, Release, StartError, diag, fleet, public_http, rotation, rpc, web};
+use crate::{Config, Release, StartError, diag, fleet, rotation, rpc, web};
 
 /// Requests carry documents and certificate requests: nothing that is larger is meant well.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -115,7 +116,7 @@ impl Server {
             observe,
             stopped.clone(),
         ));
-        let channels = (release.channels)(backend.clone())?;
+        let stores = Stores::open(&backend, release.stores)?;
 
         let mut tls = refit_authority::server_config(own.shown.clone())?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -139,7 +140,7 @@ impl Server {
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
             rollout_rpc: rpc::RolloutRpc { rollouts: rollouts.clone() },
-            resources: rpc::Resources::new(&backend, channels.clone(), events.clone(), rollouts.clone()),
+            resources: rpc::Resources::new(stores.clone(), events.clone(), rollouts.clone()),
             stop: stopped.clone(),
             sessions: sessions.clone(),
             events: events.clone(),
@@ -154,7 +155,7 @@ impl Server {
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
             tokens: tokens.clone(),
-            channels: channels.clone(),
+            stores: stores.clone(),
             runner: runner.clone(),
             known,
             server_id: id.clone(),
@@ -162,11 +163,12 @@ impl Server {
             stop: stopped.clone(),
         };
         let grpc = parts.services();
-        let artifacts = Arc::new(Artifacts::new(config.data_dir.artifacts(), metrics.clone()));
+        let artifacts = Artifacts::new(config.data_dir.artifacts(), metrics.clone());
         let dispatch = Arc::new(Dispatch {
             find: Find::new(fleet.clone(), release.edition, config.find_requests_per_second),
             grpc: grpc.prepare().into_axum_router(),
-            public: public_http::router(channels, artifacts),
+            stores,
+            artifacts,
             web: web.clone(),
             authorities: authorities.clone(),
             metrics: metrics.clone(),
@@ -307,7 +309,7 @@ struct Parts {
     fleet: Arc<Fleet>,
     rollouts: Arc<Rollouts>,
     tokens: Arc<TokenStore>,
-    channels: Arc<dyn ResourceStore<Channel>>,
+    stores: Stores,
     runner: Arc<Runner>,
     known: refit_migrations::Registry,
     server_id: String,
@@ -321,8 +323,7 @@ impl Parts {
         let events = self.events;
         let migrations =
             rpc::Migrations { backend: backend.clone(), runner: self.runner, events: events.clone() };
-        let resources =
-            rpc::Resources::new(&backend, self.channels.clone(), events.clone(), self.rollouts.clone());
+        let resources = rpc::Resources::new(self.stores.clone(), events.clone(), self.rollouts.clone());
         let auth = rpc::Auth {
             backend: backend.clone(),
             authorities: authorities.clone(),
@@ -334,7 +335,7 @@ impl Parts {
             backend: backend.clone(),
             authorities: authorities.clone(),
             fleet: fleet.clone(),
-            channels: self.channels,
+            stores: self.stores,
             known: self.known,
             server_id: self.server_id,
         };

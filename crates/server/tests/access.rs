@@ -1,4 +1,4 @@
-//! Who may do what, asked of every method there is.
+//! Who may do what, asked of every method and every path there is.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -6,6 +6,8 @@ mod cluster;
 
 #[path = "access/port.rs"]
 mod port;
+#[path = "access/routes.rs"]
+mod routes;
 #[path = "access/strangers.rs"]
 mod strangers;
 
@@ -147,18 +149,23 @@ fn request(kind: Option<Kind>) -> Bytes {
 struct Cluster {
     server: Server,
     authority: Authority,
-    _directory: TempDir,
+    store: String,
+    directory: TempDir,
 }
 
 impl Cluster {
     async fn start() -> Self {
+        Self::start_with(|settings| settings).await
+    }
+
+    async fn start_with(changed: impl FnOnce(Settings) -> Settings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = empty_store().await;
         let named = Some("walked".into());
         let settings =
             Settings { backend: Some(store.clone()), cluster_name: named, ..settings(directory.path()) };
-        let server = start(settings).await.unwrap();
-        Self { server, authority: authority_in(&store).await, _directory: directory }
+        let server = start(changed(settings)).await.unwrap();
+        Self { server, authority: authority_in(&store).await, store, directory }
     }
 }
 

@@ -5,14 +5,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use refit_identity::{Identity, SERVER_NAME, client_config};
-use refit_migrations::{Registry, Service, channels_v1};
+use refit_migrations::Registry;
 use refit_proto::migrations::v1::ListMigrationsRequest;
 use refit_proto::migrations::v1::migration_service_client::MigrationServiceClient;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
@@ -20,8 +19,10 @@ use refit_proto::resources::v1::{
     CreateResourceRequest, DeleteResourceRequest, GetResourceRequest, ListResourcesRequest, Resource,
     UpdateResourceRequest, UpsertResourceRequest,
 };
+use refit_resources::{FormatStore, any_kind, channels_v1, open_store};
 use refit_server::{Release, Server, Settings};
 use refit_testbed::{Etcd, directory, eventually, sweep};
+use refit_types::Kind;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -39,7 +40,10 @@ fn new_release() -> Release {
 fn old_release() -> Release {
     Release {
         migrations: Registry::default(),
-        channels: |backend| Ok(Arc::new(Service::new(backend, channels_v1()))),
+        stores: |kind, backend| match kind {
+            Kind::Channel => Ok(any_kind(FormatStore::new(backend, channels_v1()))),
+            other => open_store(other, backend),
+        },
         ..new_release()
     }
 }

@@ -1,14 +1,15 @@
 //! What is stored and sent, and the rules that make it valid. No I/O, no clock, no async: a value of
 //! one of these types is right by construction, whichever process holds it.
 
-mod channel;
 mod data_dir;
 mod feature_level;
 mod host;
 mod host_record;
 mod humanize;
+mod kinds;
 mod labels;
 mod resource;
+mod resource_kind;
 mod revision;
 mod rollout;
 mod rollout_records;
@@ -19,14 +20,17 @@ mod updater_status;
 mod validation;
 mod version;
 
-pub use channel::{Channel, ChannelName};
 pub use data_dir::DataDir;
 pub use feature_level::FeatureLevel;
 pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};
 pub use host_record::{HostRecord, PastUpdate, Report, RotationMark, Session};
 pub use humanize::{counted, in_words};
+pub use kinds::*;
 pub use labels::{BadLabel, Labels};
-pub use resource::{Document, Kind, Metadata, Resource};
+pub use resource::{Document, Metadata};
+pub use resource_kind::{
+    Cell, Column, Detail, Editors, Header, KindInfo, NameRule, Naming, ResourceKind, UnknownKind,
+};
 pub use revision::Revision;
 pub use rollout::{
     AutoUpdate, AutoupdateVersion, ClusterMaintenanceConfig, Day, Days, Expression, Group, GroupName, Groups,

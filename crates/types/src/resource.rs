@@ -1,116 +1,16 @@
-use std::fmt;
+//! Resources as documents: what operators read and write, in YAML or JSON. Knows nothing of single kinds; those describe
+//! themselves by [`crate::ResourceKind`].
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::resource_kind::{Detail, Header, NameRule, Naming};
 use crate::validation::{Fields, ValidationErrors};
-use crate::{AutoupdateVersion, Channel, ChannelName, ClusterMaintenanceConfig};
-
-/// What kinds of things operators keep in the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A named pointer to a version.
-    Channel,
-    /// Whether, when and in which order agents are updated.
-    ClusterMaintenanceConfig,
-    /// What the agents of the cluster should run.
-    AutoupdateVersion,
-}
-
-/// A word that names no kind.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is not a kind of resource; expected {}", Kind::names())]
-pub struct UnknownKind {
-    found: String,
-}
+use crate::{Kind, Resource};
 
 const LONGEST_DESCRIPTION: usize = 256;
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Channel, Kind::ClusterMaintenanceConfig, Kind::AutoupdateVersion];
-
-    /// The name in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Channel => "channel",
-            Self::ClusterMaintenanceConfig => "cluster_maintenance_config",
-            Self::AutoupdateVersion => "autoupdate_version",
-        }
-    }
-
-    /// The version of the document form that this binary writes.
-    pub fn document_version(self) -> &'static str {
-        match self {
-            Self::Channel => "v2",
-            Self::ClusterMaintenanceConfig | Self::AutoupdateVersion => "v1",
-        }
-    }
-
-    /// The name of the only one there can be, for kinds of which a cluster has one.
-    pub fn singleton(self) -> Option<&'static str> {
-        match self {
-            Self::Channel => None,
-            Self::ClusterMaintenanceConfig => Some("cluster-maintenance-config"),
-            Self::AutoupdateVersion => Some("autoupdate-version"),
-        }
-    }
-
-    /// The name that a resource of this kind has when it is called so; a singleton need not be called
-    /// anything.
-    pub fn named(self, name: &str) -> Result<&str, String> {
-        match self.singleton() {
-            Some(only) if name.is_empty() || name == only => Ok(only),
-            Some(only) => {
-                let name: String = name.chars().take(80).collect();
-                Err(format!("{name:?} is not the name of the {self}; expected {only}, or none"))
-            }
-            None => ChannelName::from_str(name).map(|_| name).map_err(|error| error.to_string()),
-        }
-    }
-
-    fn names() -> String {
-        Self::ALL.map(Kind::name).join(", ")
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    /// The plural is accepted too, because people type `get channels`.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let singular = text.strip_suffix('s').unwrap_or(text);
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == text || kind.name() == singular);
-        found.ok_or_else(|| UnknownKind { found: text.chars().take(80).collect() })
-    }
-}
-
-/// A resource of any kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resource {
-    /// A named pointer to a version.
-    Channel(Channel),
-    /// Whether, when and in which order agents are updated.
-    ClusterMaintenanceConfig(Box<ClusterMaintenanceConfig>),
-    /// What the agents of the cluster should run.
-    AutoupdateVersion(AutoupdateVersion),
-}
-
-/// How much of a document is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// What differs from the defaults.
-    Compact,
-    /// Every field.
-    Full,
-}
 
 /// A resource as operators read and write it, in YAML or JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,23 +39,6 @@ pub struct Metadata {
 }
 
 impl Resource {
-    /// Which kind it is.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Channel(_) => Kind::Channel,
-            Self::ClusterMaintenanceConfig(_) => Kind::ClusterMaintenanceConfig,
-            Self::AutoupdateVersion(_) => Kind::AutoupdateVersion,
-        }
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Channel(channel) => channel.name.as_str(),
-            _ => self.kind().singleton().unwrap_or_default(),
-        }
-    }
-
     /// The document that says all of it, without what would be the same if it were left out.
     pub fn document(&self, revision: Option<String>) -> Document {
         self.written(revision, Detail::Compact)
@@ -167,113 +50,65 @@ impl Resource {
     }
 
     fn written(&self, revision: Option<String>, detail: Detail) -> Document {
-        let (description, spec) = match self {
-            Self::Channel(channel) => (&channel.description, channel.spec()),
-            Self::ClusterMaintenanceConfig(config) => (&config.description, config.spec(detail)),
-            Self::AutoupdateVersion(version) => (&version.description, version.spec()),
-        };
         let kind = self.kind();
+        let (name, description) = (self.name().into(), self.description().into());
         Document {
             kind: kind.name().into(),
             version: kind.document_version().into(),
-            metadata: Metadata { name: self.name().into(), description: description.clone(), revision },
-            spec,
+            metadata: Metadata { name, description, revision },
+            spec: self.spec(detail),
         }
     }
 
-    /// Reads a document, and the revision that it was edited from; every fault is reported at once.
+    /// Reads a document, and the revision that it was edited from; every error is reported at once.
     pub fn from_document(document: Value) -> Result<(Self, Option<String>), ValidationErrors> {
-        let mut faults = ValidationErrors::default();
-        let mut fields = Fields::of("", document, &mut faults);
-        let kind = fields.required_text("kind", Kind::from_str);
-        let _checked = fields.text("version", |text| match kind {
-            Some(kind) if text != kind.document_version() => {
-                let shown: String = text.chars().take(80).collect();
-                Err(format!("{shown:?} is not a version of {kind}; expected {}", kind.document_version()))
-            }
-            _ => Ok(()),
-        });
-        let metadata = fields.take("metadata").unwrap_or_else(|| json!({}));
-        let spec = fields.take("spec").unwrap_or_else(|| json!({}));
-        fields.end();
+        read(document, |naming| match naming {
+            Naming::Named { stored, .. } => Some(stored),
+            Naming::Singleton(_) => None,
+        })
+    }
 
-        let mut fields = Fields::of("metadata", metadata, &mut faults);
-        let name = match kind.filter(|kind| kind.singleton().is_some()) {
-            Some(kind) => {
-                let _checked = fields.text("name", |name| kind.named(name).map(|_| ()));
-                None
-            }
-            None => fields.required_text("name", ChannelName::from_str),
-        };
-        let description = fields.text("description", described).unwrap_or_default();
-        let revision = fields.text("revision", any_text);
-        fields.end();
-
-        let resource = match kind {
-            Some(Kind::Channel) => {
-                Channel::from_parts(name, description, spec, &mut faults).map(Resource::Channel)
-            }
-            Some(Kind::ClusterMaintenanceConfig) => {
-                Some(ClusterMaintenanceConfig::from_parts(description, spec, &mut faults).into())
-            }
-            Some(Kind::AutoupdateVersion) => {
-                AutoupdateVersion::from_parts(description, spec, &mut faults).map(Resource::AutoupdateVersion)
-            }
-            None => None,
-        };
-        faults.or(resource).map(|resource| (resource, revision))
+    /// Like [`Resource::from_document`], for a resource that may not exist yet: its name must not be one that is
+    /// refused to new resources.
+    pub fn from_new_document(document: Value) -> Result<(Self, Option<String>), ValidationErrors> {
+        read(document, |naming| match naming {
+            Naming::Named { new, .. } => Some(new),
+            Naming::Singleton(_) => None,
+        })
     }
 }
 
-impl From<Channel> for Resource {
-    fn from(channel: Channel) -> Self {
-        Self::Channel(channel)
-    }
-}
-
-impl From<ClusterMaintenanceConfig> for Resource {
-    fn from(config: ClusterMaintenanceConfig) -> Self {
-        Self::ClusterMaintenanceConfig(Box::new(config))
-    }
-}
-
-impl From<AutoupdateVersion> for Resource {
-    fn from(version: AutoupdateVersion) -> Self {
-        Self::AutoupdateVersion(version)
-    }
-}
-
-impl TryFrom<Resource> for Channel {
-    type Error = Kind;
-
-    fn try_from(resource: Resource) -> Result<Self, Kind> {
-        match resource {
-            Resource::Channel(channel) => Ok(channel),
-            other => Err(other.kind()),
+/// Reads a document; `rule_of` says how the names of a kind are checked, unless there is only one.
+fn read(
+    document: Value,
+    rule_of: fn(Naming) -> Option<NameRule>,
+) -> Result<(Resource, Option<String>), ValidationErrors> {
+    let mut errors = ValidationErrors::default();
+    let mut fields = Fields::of("", document, &mut errors);
+    let kind = fields.required_text("kind", Kind::from_str);
+    let _checked = fields.text("version", |text| match kind {
+        Some(kind) if text != kind.document_version() => {
+            let shown: String = text.chars().take(80).collect();
+            Err(format!("{shown:?} is not a version of {kind}; expected {}", kind.document_version()))
         }
-    }
-}
+        _ => Ok(()),
+    });
+    let metadata = fields.take("metadata").unwrap_or_else(|| json!({}));
+    let spec = fields.take("spec").unwrap_or_else(|| json!({}));
+    fields.end();
 
-impl TryFrom<Resource> for ClusterMaintenanceConfig {
-    type Error = Kind;
+    let mut fields = Fields::of("metadata", metadata, &mut errors);
+    let name = match kind.map(|kind| (kind, rule_of(kind.info().naming))) {
+        Some((_, Some(rule))) => fields.required_text("name", |name| rule(name).map(|()| name.to_owned())),
+        Some((kind, None)) => fields.text("name", |name| kind.named(name).map(str::to_owned)),
+        None => fields.required_text("name", any_text),
+    };
+    let description = fields.text("description", described).unwrap_or_default();
+    let revision = fields.text("revision", any_text);
+    fields.end();
 
-    fn try_from(resource: Resource) -> Result<Self, Kind> {
-        match resource {
-            Resource::ClusterMaintenanceConfig(config) => Ok(*config),
-            other => Err(other.kind()),
-        }
-    }
-}
-
-impl TryFrom<Resource> for AutoupdateVersion {
-    type Error = Kind;
-
-    fn try_from(resource: Resource) -> Result<Self, Kind> {
-        match resource {
-            Resource::AutoupdateVersion(version) => Ok(version),
-            other => Err(other.kind()),
-        }
-    }
+    let resource = kind.and_then(|kind| kind.resource_from(Header { name, description }, spec, &mut errors));
+    errors.or(resource).map(|resource| (resource, revision))
 }
 
 fn described(text: &str) -> Result<String, String> {
@@ -303,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_at_once_with_its_place() {
+    fn every_error_is_reported_at_once_with_its_place() {
         let document = json!({
             "kind": "channel", "version": "v9", "extra": 1,
             "metadata": { "name": "no good", "colour": "red" },
             "spec": { "version": 15, "critical": "yes", "speed": null },
         });
-        let faults = Resource::from_document(document).unwrap_err();
-        let lines: Vec<String> = faults.list().iter().map(ToString::to_string).collect();
+        let errors = Resource::from_document(document).unwrap_err();
+        let lines: Vec<String> = errors.list().iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [

@@ -77,6 +77,8 @@ macro_rules! suite {
             paging_under_concurrent_writes_keeps_what_stays,
             a_snapshot_is_one_moment,
             delete_range_takes_all_at_once,
+            a_scan_gives_every_item_once_in_bounded_pages,
+            a_watch_after_a_scan_tells_what_its_pages_lack,
         );
         $crate::conformance::suite!(@tests $store, leases:
             an_expired_lease_takes_its_items_along,
@@ -94,6 +96,8 @@ macro_rules! suite {
             a_read_and_a_watch_join_without_a_gap,
             expiry_is_an_event,
             a_watch_that_fell_behind_says_so,
+            following_reads_again_after_a_lost_watch,
+            following_ends_with_its_server,
         );
     };
     (@tests $store:ty, $group:ident: $($name:ident,)+) => {

@@ -175,3 +175,42 @@ pub async fn delete_range_takes_all_at_once(store: &impl Store) {
     assert_eq!(revisions.len(), 1, "one moment for all");
     assert_eq!(names(&read_all(&store, &KeyRange::all(), 10).await), ["/gone.not"]);
 }
+
+pub async fn a_scan_gives_every_item_once_in_bounded_pages(store: &impl Store) {
+    let store = store.backend();
+    let range = KeyRange::below(&key("/scan"));
+    let mut empty = store.scan(range.clone());
+    assert_eq!(empty.next_page().await, Ok(None));
+    assert_eq!(empty.next_page().await, Ok(None), "a scan that has ended stays so");
+
+    let keys: Vec<Key> = (0..250).map(|n| key(format!("/scan/{n:04}"))).collect();
+    fill(&store, &keys).await;
+    store.put(&key("/scanned"), bytes("beside")).await.unwrap();
+    let expected: Vec<&str> = keys.iter().map(Key::as_str).collect();
+    for (page_items, pages) in [(1, 250), (100, 3), (125, 2), (250, 1), (1000, 1)] {
+        let (mut scan, mut items, mut count) = (store.scan(range.clone()).by(page_items), Vec::new(), 0);
+        while let Some(page) = scan.next_page().await.unwrap() {
+            assert!(!page.is_empty() && page.len() <= page_items, "{} of {page_items}", page.len());
+            items.extend(page);
+            count += 1;
+        }
+        assert_eq!((names(&items), count), (expected.clone(), pages), "in pages of {page_items}");
+    }
+}
+
+pub async fn a_watch_after_a_scan_tells_what_its_pages_lack(store: &impl Store) {
+    let store = store.backend();
+    let keys: Vec<Key> = (0..20).map(|n| key(format!("/scan/{n:04}"))).collect();
+    fill(&store, &keys).await;
+    let range = KeyRange::below(&key("/scan"));
+    let mut scan = store.scan(range.clone()).by(10);
+    assert_eq!(scan.next_page().await.unwrap().unwrap().len(), 10);
+    // Behind the page that was read, and before the one that follows.
+    let missed = store.put(&key("/scan/0003-new"), bytes("n")).await.unwrap();
+    assert_eq!(scan.next_page().await.unwrap().unwrap().len(), 10);
+    assert_eq!(scan.next_page().await.unwrap(), None);
+    assert!(scan.since() < missed);
+    let mut watch = store.watch(&range, scan.since()).await.unwrap();
+    let event = watch.next().await.unwrap();
+    assert_eq!((event.key().as_str(), event.revision), ("/scan/0003-new", missed));
+}

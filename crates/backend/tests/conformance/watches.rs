@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_backend::{Change, Error, Event, Key, KeyRange, Revision, Transaction, Watch};
+use refit_backend::{Change, Error, Event, Key, KeyRange, Revision, Transaction, Watch, follow};
+use tokio::sync::watch;
 
 use super::{Store, bytes, key};
 
@@ -151,4 +152,50 @@ pub async fn a_watch_that_fell_behind_says_so(harness: &impl Store) {
     let mut fresh = store.watch(&KeyRange::all(), now).await.unwrap();
     let written = store.put(&key("/w/new"), bytes("")).await.unwrap();
     assert_eq!(fresh.next().await.unwrap().revision, written);
+}
+
+/// The first time it watches from a revision that the store has forgotten, and so loses its watch; the second time it has
+/// read what is stored, and is told of what comes.
+pub async fn following_reads_again_after_a_lost_watch(store: &impl Store) {
+    let backend = store.backend();
+    let range = KeyRange::below(&key("/followed"));
+    let old = backend.put(&key("/followed/a"), bytes("")).await.unwrap();
+    backend.put(&key("/followed/b"), bytes("")).await.unwrap();
+    store.forget_history().await;
+    let (_stop, stopped) = watch::channel(false);
+    let mut rounds = 0;
+    let (seen, mut told) = tokio::sync::mpsc::unbounded_channel();
+    follow("the followed keys", stopped, || {
+        rounds += 1;
+        let (backend, range, seen, is_first) = (backend.clone(), range.clone(), seen.clone(), rounds == 1);
+        async move {
+            let mut scan = backend.scan(range.clone());
+            let mut count = 0;
+            while let Some(page) = scan.next_page().await? {
+                count += page.len();
+            }
+            let mut watch = backend.watch(&range, if is_first { old } else { scan.since() }).await?;
+            if !is_first {
+                backend.put(&key("/followed/c"), bytes("")).await?;
+            }
+            let event = watch.next().await?;
+            seen.send((count, event.key().to_string())).expect("the test listens");
+            Ok::<_, Error>(())
+        }
+    })
+    .await;
+    assert_eq!(told.recv().await, Some((2, "/followed/c".to_owned())));
+    assert_eq!(rounds, 2);
+}
+
+pub async fn following_ends_with_its_server(store: &impl Store) {
+    let backend = store.backend();
+    let (stop, stopped) = watch::channel(false);
+    let watching = || async {
+        let at = backend.read(&[]).await?.revision;
+        let mut watch = backend.watch(&KeyRange::all(), at).await?;
+        stop.send_replace(true);
+        watch.next().await.map(drop)
+    };
+    follow("everything", stopped, watching).await;
 }

@@ -1,3 +1,5 @@
+//! `refitctl edit`: a resource in the editor, and back into the store if nobody has changed it meanwhile.
+
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -6,7 +8,7 @@ use std::process::Command;
 
 use jiff::Timestamp;
 use refit_proto::resources::v1 as wire;
-use refit_types::{ClusterMaintenanceConfig, Kind, Resource};
+use refit_types::{Kind, Resource};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -99,19 +101,14 @@ impl Edit {
     }
 }
 
-/// What the editor shows of a thing that is not there yet.
+/// What the editor shows while nothing is stored.
 fn beginning(kind: Kind, name: &str) -> Result<Value, Failure> {
-    match kind {
-        Kind::ClusterMaintenanceConfig => {
-            let document = Resource::from(ClusterMaintenanceConfig::default()).full_document(None);
-            serde_json::to_value(document).map_err(Failure::failed)
+    match (kind.defaults(), kind.info().draft) {
+        (Some(defaults), _) => serde_json::to_value(defaults.full_document(None)).map_err(Failure::failed),
+        (None, Some(spec)) => {
+            Ok(json!({ "kind": kind.name(), "version": kind.document_version(), "spec": spec() }))
         }
-        Kind::AutoupdateVersion => Ok(json!({
-            "kind": kind.name(),
-            "version": kind.document_version(),
-            "spec": { "agent_version": "", "agent_version_schedule": "regular" },
-        })),
-        Kind::Channel => {
+        (None, None) => {
             Err(Failure::failed(format!("there is no {kind} {name:?}; `refitctl create` makes one")))
         }
     }
@@ -126,7 +123,7 @@ fn read(text: &[u8], kind: Kind, name: &str) -> Result<Value, Failure> {
         )));
     }
     let mut documents = parsed(text, "the text")?;
-    check(shown, &documents)?;
+    check(shown, &documents, Resource::from_document)?;
     let (Some(edited), true) = (documents.pop(), documents.is_empty()) else {
         return Err(Failure::failed("the text holds several documents; expected one"));
     };

@@ -1,10 +1,13 @@
+//! `refitctl get`, `create` and `rm`: resources of any kind as documents. What differs between kinds is asked of
+//! `refit_types::KindInfo`.
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
-use refit_types::{ClusterMaintenanceConfig, Kind, Resource};
+use refit_types::{Kind, Resource, ValidationErrors};
 use serde_json::Value;
 use tonic::Code;
 
@@ -99,29 +102,29 @@ pub(super) async fn fetch(client: &mut Client, kind: Kind, name: &str) -> Result
     }
 }
 
-/// What holds while nothing is stored, if that is anything.
+/// What holds while nothing is stored, if anything does.
 fn show_absent(format: Format, kind: Kind, name: &str) -> Result<(), Failure> {
-    match (kind, kind.singleton()) {
-        (Kind::ClusterMaintenanceConfig, _) => {
-            let note = format!("No {kind} is stored; these are the defaults.");
-            let document = Resource::from(ClusterMaintenanceConfig::default()).full_document(None);
-            match format {
-                Format::Json => anstream::eprintln!("{note}"),
-                Format::Text | Format::Yaml => output::print(&format!("# {note}"))?,
-            }
-            let yaml = output::yaml(&document)?;
-            output::show(format, &document, || yaml)
-        }
-        (_, Some(_)) => Err(Failure::failed(format!("there is no {kind}; `refitctl edit {kind}` makes one"))),
-        (_, None) => Err(Failure::failed(format!("there is no {kind} {name:?}"))),
+    let Some(defaults) = kind.defaults() else {
+        return Err(Failure::failed(match kind.singleton() {
+            Some(_) => format!("there is no {kind}; `refitctl edit {kind}` makes one"),
+            None => format!("there is no {kind} {name:?}"),
+        }));
+    };
+    let note = format!("No {kind} is stored; these are the defaults.");
+    let document = defaults.full_document(None);
+    match format {
+        Format::Json => anstream::eprintln!("{note}"),
+        Format::Text | Format::Yaml => output::print(&format!("# {note}"))?,
     }
+    let yaml = output::yaml(&document)?;
+    output::show(format, &document, || yaml)
 }
 
 fn with_defaults(found: Value) -> Result<Value, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         Failure::failed(format!("the server sent a document that cannot be read: {error}"))
     };
-    let (resource, revision) = Resource::from_document(found).map_err(|faults| unreadable(&faults))?;
+    let (resource, revision) = Resource::from_document(found).map_err(|errors| unreadable(&errors))?;
     serde_json::to_value(resource.full_document(revision)).map_err(|error| unreadable(&error))
 }
 
@@ -144,7 +147,7 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let documents = read_documents(&self.file)?;
-        check(&self.file, &documents)?;
+        check(&self.file, &documents, Resource::from_new_document)?;
         let mut client = ResourceServiceClient::new(global.target.connect().await?);
         let mut stored = Vec::new();
         for document in documents {
@@ -259,10 +262,10 @@ pub(super) fn parsed(bytes: &[u8], shown: &str) -> Result<Vec<Value>, Failure> {
     }
 }
 
-/// The resources of a file; faulty ones are refused, all of them at once.
+/// The resources of a file; those that are not valid are refused, all of them at once.
 pub(super) fn read_resources(file: &Path) -> Result<Vec<Resource>, Failure> {
     let documents = read_documents(file)?;
-    check(file, &documents)?;
+    check(file, &documents, Resource::from_document)?;
     let read = documents.into_iter().filter_map(|document| Resource::from_document(document).ok());
     Ok(read.map(|(resource, _)| resource).collect())
 }
@@ -271,17 +274,20 @@ fn shown(file: &Path) -> String {
     if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
 }
 
-/// Refuses faulty documents, all of them at once and before any is stored.
-pub(super) fn check(file: &Path, documents: &[Value]) -> Result<(), Failure> {
-    let mut told = Vec::new();
+/// Reads a document, for what is to be done with it.
+pub(super) type Reader = fn(Value) -> Result<(Resource, Option<String>), ValidationErrors>;
+
+/// Refuses documents that are not valid, all of them at once and before any is stored.
+pub(super) fn check(file: &Path, documents: &[Value], read: Reader) -> Result<(), Failure> {
+    let mut lines = Vec::new();
     for (number, document) in documents.iter().enumerate() {
-        let Err(faults) = Resource::from_document(document.clone()) else { continue };
+        let Err(errors) = read(document.clone()) else { continue };
         let which = if documents.len() > 1 { format!("document {}: ", number + 1) } else { String::new() };
-        told.extend(faults.to_string().lines().map(|fault| format!("\n  {which}{fault}")));
+        lines.extend(errors.to_string().lines().map(|error| format!("\n  {which}{error}")));
     }
-    match told.is_empty() {
+    match lines.is_empty() {
         true => Ok(()),
-        false => Err(Failure::failed(format!("{} cannot be used:{}", shown(file), told.concat()))),
+        false => Err(Failure::failed(format!("{} cannot be used:{}", shown(file), lines.concat()))),
     }
 }
 
@@ -299,39 +305,15 @@ pub(super) fn name_of(document: &Value) -> &str {
 }
 
 fn text(kind: Kind, documents: &[Value]) -> String {
-    let part = |document: &Value, name: &str| document.get(name).cloned().unwrap_or_default();
-    let owned = |value: &Value, name: &str| field(value, name).to_owned();
-    match kind {
-        _ if documents.is_empty() => "There is none.".into(),
-        Kind::Channel => {
-            let rows = documents.iter().map(|document| {
-                let (metadata, spec) = (part(document, "metadata"), part(document, "spec"));
-                let critical = spec.get("critical").and_then(Value::as_bool).unwrap_or_default();
-                [
-                    owned(&metadata, "name"),
-                    owned(&spec, "version"),
-                    if critical { "yes" } else { "no" }.into(),
-                    owned(&metadata, "revision"),
-                    owned(&metadata, "description"),
-                ]
-            });
-            output::table(["CHANNEL", "VERSION", "CRITICAL", "REVISION", "DESCRIPTION"], rows)
-        }
-        Kind::AutoupdateVersion => {
-            let rows = documents.iter().map(|document| {
-                let (metadata, spec) = (part(document, "metadata"), part(document, "spec"));
-                [
-                    owned(&spec, "agent_version"),
-                    owned(&spec, "agent_version_schedule"),
-                    owned(&metadata, "revision"),
-                    owned(&metadata, "description"),
-                ]
-            });
-            output::table(["AGENT VERSION", "SCHEDULE", "REVISION", "DESCRIPTION"], rows)
-        }
-        Kind::ClusterMaintenanceConfig => {
-            let documents = documents.iter().filter_map(|document| output::yaml(document).ok());
-            documents.collect::<Vec<_>>().join("---\n")
-        }
+    let columns = kind.info().columns;
+    if documents.is_empty() {
+        return "There is none.".into();
     }
+    if columns.is_empty() {
+        let documents = documents.iter().filter_map(|document| output::yaml(document).ok());
+        return documents.collect::<Vec<_>>().join("---\n");
+    }
+    let headings: Vec<&str> = columns.iter().map(|column| column.heading).collect();
+    let row = |document| columns.iter().map(|column| column.value(document)).collect();
+    output::table_of(&headings, documents.iter().map(row))
 }

@@ -1,3 +1,5 @@
+//! `refitctl status`: how the cluster is, in one page. Reads only.
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -85,12 +87,12 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
 fn text(status: &Status, now: Timestamp) -> String {
     let when = |at: Option<Timestamp>| at.map_or_else(|| "-".into(), |at| moment(at, now));
     let migrations = &status.migrations;
-    let mut stand = vec![format!("{} applied", migrations.applied)];
+    let mut counts = vec![format!("{} applied", migrations.applied)];
     if migrations.failed > 0 {
-        stand.push(format!("{} FAILED (see `refitctl migrations ls`)", migrations.failed));
+        counts.push(format!("{} FAILED (see `refitctl migrations ls`)", migrations.failed));
     }
     if migrations.outstanding > 0 {
-        stand.push(format!("{} outstanding", migrations.outstanding));
+        counts.push(format!("{} outstanding", migrations.outstanding));
     }
     let resources: Vec<String> = status.resources.iter().map(|(kind, count)| counted(*count, kind)).collect();
     let caller = &status.caller;
@@ -100,7 +102,7 @@ fn text(status: &Status, now: Timestamp) -> String {
         ("CA expires", when(status.ca_expires)),
         ("CA rotation", status.rotation_phase.clone()),
         ("Store", format!("{}, revision {}", status.store, status.store_revision)),
-        ("Migrations", stand.join(", ")),
+        ("Migrations", counts.join(", ")),
         ("Hosts", format!("{}, {} connected", status.hosts.total, status.hosts.connected)),
         ("Resources", resources.join(", ")),
     ];

@@ -1,8 +1,10 @@
-use std::fmt::Debug;
+//! Writes of resources that leave an event: who made the change and what differs since, in the transaction of the change.
+//! Every write of the resource service goes through here.
+
 use std::time::Duration;
 
-use refit_backend::{Backoff, Key, Revision};
-use refit_migrations::{Found, ResourceStore, ServiceError};
+use refit_backend::{Backoff, Revision};
+use refit_resources::{Alongside, Found, Operation, ResourceError, ResourceStore};
 use refit_types::{Kind, Resource};
 use serde_json::Value;
 
@@ -14,24 +16,16 @@ const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What is to become of a resource; a revision is the one that the caller has seen.
-#[derive(Debug)]
-pub(crate) enum Change<'a, T> {
-    Create(&'a T),
-    Update(&'a T, Option<Revision>),
-    Upsert(&'a T, Option<Revision>),
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change<'a> {
+    Create(&'a Resource),
+    Update(&'a Resource, Option<Revision>),
+    Upsert(&'a Resource, Option<Revision>),
     Delete(Option<Revision>),
 }
 
-impl<T> Clone for Change<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Change<'_, T> {}
-
-impl<'a, T> Change<'a, T> {
-    fn value(self) -> Option<&'a T> {
+impl<'a> Change<'a> {
+    fn value(self) -> Option<&'a Resource> {
         match self {
             Self::Create(value) | Self::Update(value, _) | Self::Upsert(value, _) => Some(value),
             Self::Delete(_) => None,
@@ -39,14 +33,14 @@ impl<'a, T> Change<'a, T> {
     }
 
     /// Whether the change may be made anew from what is there now.
-    fn goes_on_after(self, error: &ServiceError) -> bool {
+    fn goes_on_after(self, error: &ResourceError) -> bool {
         match (self, error) {
-            (Self::Update(_, None) | Self::Delete(None), ServiceError::Conflict { .. }) => true,
+            (Self::Update(_, None) | Self::Delete(None), ResourceError::Conflict { .. }) => true,
             (Self::Upsert(_, None), error) => matches!(
                 error,
-                ServiceError::Conflict { .. }
-                    | ServiceError::AlreadyExists { .. }
-                    | ServiceError::NotFound { .. }
+                ResourceError::Conflict { .. }
+                    | ResourceError::AlreadyExists { .. }
+                    | ResourceError::NotFound { .. }
             ),
             _ => false,
         }
@@ -54,120 +48,101 @@ impl<'a, T> Change<'a, T> {
 }
 
 /// What is there before a change.
-enum Present<T> {
+enum Present {
     Nothing,
-    Value(Found<T>),
-    /// Something that only a replacement or a deletion can mend.
-    Garbled,
-}
-
-/// A resource by its name; there is only one of some kinds, and those go by the kind alone.
-fn subject(kind: Kind, name: &str) -> String {
-    match name {
-        "" => kind.name().to_owned(),
-        _ if kind.singleton().is_some() => kind.name().to_owned(),
-        name => format!("{kind}/{name}"),
-    }
+    Value(Found<Resource>),
+    /// Something that can only be replaced or deleted.
+    Unreadable,
 }
 
 impl Events {
     /// Carries out a change of a resource, and stores in the same transaction who made it and what differs
     /// since. A change that changes nothing is stored, and is no event. `may` refuses by what is there.
-    pub(crate) async fn recorded<T: Debug + Send + Sync>(
+    pub(crate) async fn recorded(
         &self,
         by: &str,
-        store: &dyn ResourceStore<T>,
+        store: &dyn ResourceStore<Resource>,
         (kind, name): (Kind, &str),
-        as_resource: fn(&T) -> Resource,
-        change: Change<'_, T>,
-        may: impl Fn(Option<&T>) -> Result<(), ServiceError> + Send + Sync,
-    ) -> Result<Revision, ServiceError> {
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        change: Change<'_>,
+        may: impl Fn(Option<&Resource>) -> Result<(), ResourceError> + Send + Sync,
+    ) -> Result<Revision, ResourceError> {
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let present = match store.get(name).await {
                 Ok(None) => Present::Nothing,
                 Ok(Some(found)) => Present::Value(found),
-                Err(ServiceError::Garbled { .. }) => Present::Garbled,
+                Err(ResourceError::Unreadable { .. }) => Present::Unreadable,
                 Err(other) => return Err(other),
             };
             may(match &present {
                 Present::Value(found) => Some(&found.value),
                 _ => None,
             })?;
-            let event = self.event(by, subject(kind, name), &present, change.value(), as_resource);
+            let event = event_of(by, kind.subject(name), &present, change.value());
             let entry = event.map(|event| self.entry(event)).transpose()?;
             match attempt(store, name, &present, change, entry.as_slice()).await {
-                Err(error) if change.goes_on_after(&error) && patience.pause().await => {}
+                Err(error) if change.goes_on_after(&error) && backoff.pause().await => {}
                 other => return other,
             }
         }
     }
+}
 
-    fn event<T>(
-        &self,
-        by: &str,
-        subject: String,
-        present: &Present<T>,
-        value: Option<&T>,
-        as_resource: fn(&T) -> Resource,
-    ) -> Option<Event> {
-        let document = |value: &T| comparable(&as_resource(value).document(None));
-        let before: Option<Value> = match present {
-            Present::Value(found) => Some(document(&found.value)),
-            _ => None,
-        };
-        let after = value.map(document);
-        let (differences, more) = differences(before.as_ref(), after.as_ref());
-        let (event_type, verb) = match (present, &after) {
-            (Present::Nothing, _) => ("resource.created", "created"),
-            (_, Some(_)) => ("resource.updated", "changed"),
-            (_, None) => ("resource.deleted", "deleted"),
-        };
-        if event_type == "resource.updated" && differences.is_empty() {
-            return None;
-        }
-        let mut message = format!("{verb} {subject}");
-        if matches!(present, Present::Garbled) {
-            message += ", which could not be read";
-        }
-        if more > 0 {
-            message += &format!(" (and {more} more differences)");
-        }
-        Some(Event { differences, ..Event::new(event_type, by, subject, message) })
+/// What is told of a change; nothing if it changes nothing.
+fn event_of(by: &str, subject: String, present: &Present, value: Option<&Resource>) -> Option<Event> {
+    let document = |value: &Resource| comparable(&value.document(None));
+    let before: Option<Value> = match present {
+        Present::Value(found) => Some(document(&found.value)),
+        _ => None,
+    };
+    let after = value.map(document);
+    let (differences, more) = differences(before.as_ref(), after.as_ref());
+    let (event_type, verb) = match (present, &after) {
+        (Present::Nothing, _) => ("resource.created", "created"),
+        (_, Some(_)) => ("resource.updated", "changed"),
+        (_, None) => ("resource.deleted", "deleted"),
+    };
+    if event_type == "resource.updated" && differences.is_empty() {
+        return None;
     }
+    let mut message = format!("{verb} {subject}");
+    if matches!(present, Present::Unreadable) {
+        message += ", which could not be read";
+    }
+    if more > 0 {
+        message += &format!(" (and {more} more differences)");
+    }
+    Some(Event { differences, ..Event::new(event_type, by, subject, message) })
 }
 
 /// Makes the change if what is there is as it was found.
-async fn attempt<T: Debug + Send + Sync>(
-    store: &dyn ResourceStore<T>,
+async fn attempt(
+    store: &dyn ResourceStore<Resource>,
     name: &str,
-    present: &Present<T>,
-    change: Change<'_, T>,
-    alongside: &[(Key, Vec<u8>)],
-) -> Result<Revision, ServiceError> {
-    let seen = |found: &Found<T>, expected: Option<Revision>| match expected {
-        Some(expected) if expected != found.revision => Err(ServiceError::Conflict { name: name.to_owned() }),
+    present: &Present,
+    change: Change<'_>,
+    alongside: Alongside<'_>,
+) -> Result<Revision, ResourceError> {
+    let seen = |found: &Found<Resource>, expected: Option<Revision>| match expected {
+        Some(expected) if expected != found.revision => {
+            Err(ResourceError::Conflict { name: name.to_owned() })
+        }
         _ => Ok(Some(found.revision)),
     };
-    match (change, present) {
-        (Change::Create(value) | Change::Upsert(value, _), Present::Nothing) => {
-            store.create(name, value, alongside).await
-        }
+    let operation = match (change, present) {
+        (Change::Create(value) | Change::Upsert(value, _), Present::Nothing) => Operation::Create(value),
         // Not tried: the event would be wrong if the name became free meanwhile.
-        (Change::Create(_), _) => Err(ServiceError::AlreadyExists { name: name.to_owned() }),
+        (Change::Create(_), _) => return Err(ResourceError::AlreadyExists { name: name.to_owned() }),
         (Change::Update(value, expected) | Change::Upsert(value, expected), Present::Value(found)) => {
-            store.update(name, value, seen(found, expected)?, alongside).await
+            Operation::Update(value, seen(found, expected)?)
         }
-        (Change::Delete(expected), Present::Value(found)) => {
-            store.delete(name, seen(found, expected)?, alongside).await
-        }
-        (Change::Update(value, expected), Present::Garbled) => {
-            store.update(name, value, expected, alongside).await
-        }
-        (Change::Upsert(value, _), Present::Garbled) => store.upsert(name, value, alongside).await,
-        (Change::Delete(expected), Present::Garbled) => store.delete(name, expected, alongside).await,
+        (Change::Delete(expected), Present::Value(found)) => Operation::Delete(seen(found, expected)?),
+        (Change::Update(value, expected), Present::Unreadable) => Operation::Update(value, expected),
+        (Change::Upsert(value, _), Present::Unreadable) => Operation::Upsert(value),
+        (Change::Delete(expected), Present::Unreadable) => Operation::Delete(expected),
         (Change::Update(..) | Change::Delete(_), Present::Nothing) => {
-            Err(ServiceError::NotFound { name: name.to_owned() })
+            return Err(ResourceError::NotFound { name: name.to_owned() });
         }
-    }
+    };
+    store.write(name, operation, alongside).await
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_backend::{Change, Key, MAX_PAGE_ITEMS, MAX_TRANSACTION_KEYS, Result, Revision, Transaction};
+use refit_backend::{Change, Key, MAX_TRANSACTION_KEYS, Result, Revision, Transaction, follow};
 use tokio::sync::watch;
 
 use super::{Events, key_at, range};
@@ -15,8 +15,6 @@ const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 const MOST: usize = 10_000;
 /// Bounds may be passed by what happens in between.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// After a failure of the store.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// How much of the history is kept.
 #[derive(Debug, Clone, Copy)]
@@ -48,21 +46,8 @@ impl Bounds {
 impl Events {
     /// Keeps the history within its bounds until the server stops. Every server does: what is gone already
     /// cannot be deleted twice.
-    pub(crate) async fn prune(self: Arc<Self>, bounds: Bounds, mut stop: watch::Receiver<bool>) {
-        loop {
-            tokio::select! {
-                ended = self.keep_within(bounds) => {
-                    if let Err(error) = ended {
-                        tracing::warn!(%error, "the history of events is read again from the store");
-                    }
-                }
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RELOAD_PAUSE) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+    pub(crate) async fn prune(self: Arc<Self>, bounds: Bounds, stop: watch::Receiver<bool>) {
+        follow("the history of events", stop, || self.keep_within(bounds)).await;
     }
 
     /// Reads the history once and then follows it: only a watch that was lost makes it be read again.
@@ -91,18 +76,10 @@ impl Events {
 
     /// Where events are stored, and since when to watch what becomes of them.
     async fn keys(&self) -> Result<(BTreeSet<Key>, Revision)> {
-        let (mut rest, mut keys, mut since) = (range(None)?, BTreeSet::new(), None);
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            let since = *since.get_or_insert(page.revision);
-            match page.items.last() {
-                Some(last) if page.more => rest = rest.after(&last.key),
-                _ => {
-                    keys.extend(page.items.into_iter().map(|item| item.key));
-                    return Ok((keys, since));
-                }
-            }
-            keys.extend(page.items.into_iter().map(|item| item.key));
+        let (mut scan, mut keys) = (self.backend.scan(range(None)?), BTreeSet::new());
+        while let Some(items) = scan.next_page().await? {
+            keys.extend(items.into_iter().map(|item| item.key));
         }
+        Ok((keys, scan.since()))
     }
 }

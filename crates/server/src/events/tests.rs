@@ -9,13 +9,12 @@ use refit_backend::{
     Backend, Error, Key, KeyRange, Lease, LeaseId, MemoryBackend, Read, Result, Revision, SharedBackend,
     Snapshot, SqliteBackend, Transaction, Watch,
 };
-use refit_migrations::{ResourceStore, ServiceError};
+use refit_resources::{ResourceError, ResourceStore, SharedStore, open_store};
 use refit_testbed::eventually;
 use refit_types::{Channel, Kind, Resource};
 use tokio::sync::watch;
 
 use super::{Bounds, Change, Event, Events, range};
-use crate::Release;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -32,23 +31,22 @@ async fn subjects(events: &Events) -> Vec<String> {
     page.events.into_iter().map(|event| event.subject).collect()
 }
 
-fn channel(name: &str, version: &str) -> Channel {
+fn channel(name: &str, version: &str) -> Resource {
     let (name, version) = (name.parse().unwrap(), version.parse().unwrap());
-    Channel { name, description: String::new(), version, critical: false }
+    Channel { name, description: String::new(), version, critical: false }.into()
 }
 
-fn channels(backend: &SharedBackend) -> Arc<dyn ResourceStore<Channel>> {
-    (Release::current("1.0.0".parse().unwrap()).channels)(backend.clone()).unwrap()
+fn channels(backend: &SharedBackend) -> SharedStore {
+    open_store(Kind::Channel, backend.clone()).unwrap()
 }
 
 async fn change(
     events: &Events,
-    store: &dyn ResourceStore<Channel>,
+    store: &dyn ResourceStore<Resource>,
     name: &str,
-    change: Change<'_, Channel>,
-) -> std::result::Result<Revision, ServiceError> {
-    let as_resource = |channel: &Channel| Resource::Channel(channel.clone());
-    events.recorded("alice", store, (Kind::Channel, name), as_resource, change, |_| Ok(())).await
+    change: Change<'_>,
+) -> std::result::Result<Revision, ResourceError> {
+    events.recorded("alice", store, (Kind::Channel, name), change, |_| Ok(())).await
 }
 
 /// A store that refuses to write below some key while it is told to.
@@ -112,7 +110,7 @@ async fn a_change_and_its_event_are_stored_together_or_not_at_all() {
         assert_eq!((stored.len(), stored[0].revision), (1, created), "one transaction, one revision");
 
         refusing.refuses.store(true, Ordering::Relaxed);
-        let changes: [Change<'_, Channel>; 3] =
+        let changes: [Change<'_>; 3] =
             [Change::Update(&two, None), Change::Upsert(&two, None), Change::Delete(None)];
         for refused in changes {
             change(&events, &*store, "c", refused).await.unwrap_err();
@@ -132,15 +130,15 @@ async fn refusals_and_changes_of_nothing_are_no_events() {
     let backend: SharedBackend = Arc::new(MemoryBackend::default());
     let (events, store) = (Events::new(backend.clone(), Timestamp::now), channels(&backend));
     let one = channel("c", "1.0.0");
-    let gone = Err(ServiceError::NotFound { name: "c".into() });
+    let gone = Err(ResourceError::NotFound { name: "c".into() });
     assert_eq!(change(&events, &*store, "c", Change::Update(&one, None)).await, gone);
     assert_eq!(change(&events, &*store, "c", Change::Delete(None)).await, gone);
     let first = change(&events, &*store, "c", Change::Upsert(&one, None)).await.unwrap();
-    let taken = Err(ServiceError::AlreadyExists { name: "c".into() });
+    let taken = Err(ResourceError::AlreadyExists { name: "c".into() });
     assert_eq!(change(&events, &*store, "c", Change::Create(&one)).await, taken);
     let second = change(&events, &*store, "c", Change::Upsert(&one, None)).await.unwrap();
     assert!(second > first, "it is stored though nothing differs");
-    let old = Err(ServiceError::Conflict { name: "c".into() });
+    let old = Err(ResourceError::Conflict { name: "c".into() });
     let two = channel("c", "2.0.0");
     assert_eq!(change(&events, &*store, "c", Change::Update(&two, Some(first))).await, old);
     assert_eq!(change(&events, &*store, "c", Change::Delete(Some(first))).await, old);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
-use axum::http::{Method, Response, StatusCode, Uri, request};
+use axum::http::{Method, Response, StatusCode, request};
 use hyper::body::Bytes;
 use refit_types::{Edition, HostId};
 
@@ -20,8 +20,6 @@ pub(crate) use crate::find::conditional::none_match;
 use crate::find::document::Form;
 use crate::limiter::{Allowance, Limiter};
 
-/// Where it is served: under the path of the version, and where older clients look.
-const PATHS: [&str; 2] = ["/v1/webapi/find", "/webapi/find"];
 /// All that is known of a query fits into a tenth of this.
 const LONGEST_QUERY: usize = 2048;
 /// A burst is as much as so many seconds allow: the hosts behind one address do not take turns.
@@ -66,11 +64,6 @@ impl Find {
             })
         });
         Self { answers, form: Form::new(edition), limiter }
-    }
-
-    /// Whether a request is for this endpoint.
-    pub(crate) fn serves(uri: &Uri) -> bool {
-        PATHS.contains(&uri.path())
     }
 
     /// The whole answer to one request.

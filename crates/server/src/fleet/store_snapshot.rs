@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use refit_backend::{Error, Expect, Item, Key, Result, Revision};
-use refit_migrations::{StorageFormat, autoupdate_version_v1, cluster_maintenance_config_v1};
+use refit_resources::{StorageFormat, autoupdate_version_v1, cluster_maintenance_config_v1};
 use refit_rollout::{Plan, fingerprint};
 use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, FeatureLevel, Kind, RolloutRecord, Schedule};
 use serde::de::DeserializeOwned;

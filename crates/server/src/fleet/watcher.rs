@@ -2,16 +2,12 @@
 //! store: when the record of a group has come, so have all hosts that were written before it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use refit_backend::{Event, Item, KeyRange, MAX_PAGE_ITEMS, Result, Revision, SharedBackend};
+use refit_backend::{Event, Item, KeyRange, Result, Revision, SharedBackend, follow};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::host_records::{self, HostEvent, HostRead, HostRecords};
 use super::store_reading::StoreChange;
-
-/// How long to wait before the store is asked again for what a watch lost.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the watch tells the owner of the fleet's state.
 #[derive(Debug)]
@@ -31,23 +27,14 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
-        loop {
+    pub(crate) async fn run(self, stop: watch::Receiver<bool>) {
+        let load_and_watch = || async {
             tokio::select! {
-                ended = self.load_and_watch() => match ended {
-                    Ok(()) => return,
-                    Err(error) => tracing::warn!(%error, "lost the watch on the store; reading every host again"),
-                },
-                () = self.reload.notified() => {
-                    tracing::warn!("the store has gone back in time; reading every host again");
-                }
-                _ = stop.wait_for(|stop| *stop) => return,
+                ended = self.load_and_watch() => ended.map_err(|error| error.to_string()),
+                () = self.reload.notified() => Err("the store has gone back in time".to_owned()),
             }
-            tokio::select! {
-                () = tokio::time::sleep(RELOAD_PAUSE) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+        };
+        follow("every host", stop, load_and_watch).await;
     }
 
     async fn load_and_watch(&self) -> Result<()> {
@@ -68,19 +55,13 @@ impl Watcher {
     /// Reads all pages. They are of different moments: what changed in between is told by the watch, which begins
     /// at the first of them.
     async fn load(&self) -> Result<(HostRecords, Revision)> {
-        let (mut rest, mut records, mut since) = (host_records::range()?, HostRecords::default(), None);
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            since.get_or_insert(page.revision);
-            let last = page.items.last().map(|item| item.key.clone());
+        let (mut scan, mut records) = (self.backend.scan(host_records::range()?), HostRecords::default());
+        while let Some(items) = scan.next_page().await? {
             // Parsing a million records takes seconds: not on the threads that answer.
-            let parsed = tokio::task::spawn_blocking(move || add(records, &page.items)).await;
+            let parsed = tokio::task::spawn_blocking(move || add(records, &items)).await;
             records = parsed.map_err(|error| refit_backend::Error::Invalid(error.to_string()))?;
-            match last {
-                Some(last) if page.more => rest = rest.after(&last),
-                _ => return Ok((records, since.unwrap_or_default())),
-            }
         }
+        Ok((records, scan.since()))
     }
 }
 

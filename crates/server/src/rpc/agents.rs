@@ -1,3 +1,5 @@
+//! The services of hosts: joining, renewing identities, and the stream of heartbeats.
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -29,7 +31,7 @@ use crate::rollout::Rollouts;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(30);
 /// An agent that is silent for three heartbeats is gone.
 const SILENCE: Duration = Duration::from_secs(90);
-/// Longer names are no names of hosts.
+/// Host names are no longer than this.
 const LONGEST_HOSTNAME: usize = 253;
 
 /// How hosts join, and what they do as part of the cluster.

@@ -1,3 +1,5 @@
+//! The service that signs identities for people, and codes for the dashboard.
+
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,17 +1,20 @@
+//! The service that says how the cluster is: servers, hosts, migrations and resources in numbers.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use refit_backend::SharedBackend;
 use refit_identity::Principal;
-use refit_migrations::{Registry, ResourceStore, list_history};
+use refit_migrations::{Registry, list_history};
 use refit_proto::cluster::v1 as wire;
 use refit_proto::cluster::v1::cluster_service_server::ClusterService;
 use refit_proto::code_of;
 use refit_proto::v1::RotationPhase;
-use refit_types::{Channel, HostRecord, Kind};
+use refit_resources::Stores;
+use refit_types::{HostRecord, Kind};
 use tonic::{Request, Response, Status};
 
-use super::{service_status, store_status, timestamp};
+use super::{resource_status, store_status, timestamp};
 use crate::access::{Caller, caller};
 use crate::authorities::Authorities;
 use crate::fleet::{Fleet, FleetView};
@@ -23,7 +26,7 @@ pub(crate) struct Cluster {
     pub(crate) backend: SharedBackend,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) fleet: Arc<Fleet>,
-    pub(crate) channels: Arc<dyn ResourceStore<Channel>>,
+    pub(crate) stores: Stores,
     pub(crate) known: Registry,
     pub(crate) server_id: String,
 }
@@ -60,10 +63,7 @@ impl ClusterService for Cluster {
             store_revision: revision.0,
             servers,
             migrations: Some(self.migrations().await?),
-            resources: vec![wire::ResourceCount {
-                kind: Kind::Channel.name().into(),
-                count: self.count().await?,
-            }],
+            resources: self.resource_counts().await?,
             caller: Some(caller),
             hosts: Some(hosts),
             rotation_phase_code: code_of::<RotationPhase>(&current.mark().phase),
@@ -98,14 +98,21 @@ impl Cluster {
         })
     }
 
-    async fn count(&self) -> Result<u64, Status> {
+    /// How many there are of each kind of which there can be several.
+    async fn resource_counts(&self) -> Result<Vec<wire::ResourceCount>, Status> {
+        let mut counts = Vec::new();
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.singleton().is_none()) {
+            counts.push(wire::ResourceCount { kind: kind.name().into(), count: self.count(kind).await? });
+        }
+        Ok(counts)
+    }
+
+    async fn count(&self, kind: Kind) -> Result<u64, Status> {
+        let store = self.stores.of(kind);
         let (mut count, mut after) = (0, None);
         loop {
-            let page = self
-                .channels
-                .list(after.as_deref(), refit_backend::MAX_PAGE_ITEMS)
-                .await
-                .map_err(service_status)?;
+            let page = store.list(after.as_deref(), refit_backend::MAX_PAGE_ITEMS).await;
+            let page = page.map_err(resource_status)?;
             count += page.items.len() as u64;
             match page.next {
                 Some(next) => after = Some(next),

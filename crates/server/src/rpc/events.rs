@@ -1,3 +1,5 @@
+//! The service of events: the history in pages, and a stream that follows it.
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The service of migrations: their history, and another run of those that are outstanding.
+
 use std::sync::Arc;
 
 use refit_backend::SharedBackend;

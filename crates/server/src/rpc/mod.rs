@@ -24,7 +24,7 @@ pub(crate) use rotation::Rotations;
 use refit_authority::{Error as AuthorityError, RotationError, TokenError};
 use refit_backend::Error as StoreError;
 pub(crate) use refit_convert::timestamp;
-use refit_migrations::ServiceError;
+use refit_resources::ResourceError;
 use tonic::Status;
 
 fn store_status(error: StoreError) -> Status {
@@ -39,15 +39,15 @@ fn store_status(error: StoreError) -> Status {
     }
 }
 
-fn service_status(error: ServiceError) -> Status {
+fn resource_status(error: ResourceError) -> Status {
     let message = error.to_string();
     match error {
-        ServiceError::AlreadyExists { .. } => Status::already_exists(message),
-        ServiceError::NotFound { .. } => Status::not_found(message),
-        ServiceError::Conflict { .. } => Status::aborted(message),
-        ServiceError::Refused(_) => Status::failed_precondition(message),
-        ServiceError::Garbled { .. } => Status::data_loss(message),
-        ServiceError::Store(error) => store_status(error),
+        ResourceError::AlreadyExists { .. } => Status::already_exists(message),
+        ResourceError::NotFound { .. } => Status::not_found(message),
+        ResourceError::Conflict { .. } => Status::aborted(message),
+        ResourceError::Refused(_) => Status::failed_precondition(message),
+        ResourceError::Unreadable { .. } => Status::data_loss(message),
+        ResourceError::Store(error) => store_status(error),
     }
 }
 

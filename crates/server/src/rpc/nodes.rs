@@ -1,3 +1,5 @@
+//! The service of hosts and of the tokens by which they join, for operators.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;

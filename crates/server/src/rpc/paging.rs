@@ -1,3 +1,5 @@
+//! Page sizes and page tokens, the same for every list of the API.
+
 use tonic::Status;
 
 /// What a page holds when the caller does not say.

@@ -1,166 +1,81 @@
-use std::fmt::Debug;
+//! The service of resources: documents in and out, whatever their kind. What differs between kinds is asked of the
+//! tables (`refit_types::KindInfo`, `refit_resources::Stores`); every write leaves an event.
+
 use std::str::FromStr;
 use std::sync::Arc;
 
-use refit_backend::{Revision, SharedBackend};
-use refit_migrations::{Found, Listed, ResourceStore, ServiceError};
+use refit_backend::Revision;
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_server::ResourceService;
-use refit_types::{Channel, Kind, Resource};
+use refit_resources::{Found, ResourceError, Stores};
+use refit_types::{Kind, Resource};
 use tonic::{Request, Response, Status};
 
 use super::rollouts::operator_status;
-use super::{paging, service_status};
-use crate::access::caller;
+use super::{paging, resource_status};
+use crate::access::{Caller, caller};
 use crate::events::{Change, Events};
-use crate::release::{autoupdate_versions, maintenance_configs};
 use crate::rollout::Rollouts;
 
 /// The cluster's resources, as documents.
 #[derive(Clone)]
 pub(crate) struct Resources {
-    channels: Arc<dyn Documents>,
-    maintenance_configs: Arc<dyn Documents>,
-    autoupdate_versions: Arc<dyn Documents>,
+    stores: Stores,
+    events: Arc<Events>,
     rollouts: Arc<Rollouts>,
 }
 
-/// How a document is to be stored.
-#[derive(Debug, Clone, Copy)]
+/// What a write needs to find.
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Mode {
     Create,
     Update,
     Upsert,
 }
 
-/// How a document is to be stored, and from what.
-#[derive(Debug, Clone, Copy)]
-struct How {
-    mode: Mode,
-    /// The revision that it was edited from.
-    expected: Option<Revision>,
-    allow_major_downgrade: bool,
+/// The messages of the three writes, which differ by name only.
+trait WriteRequest {
+    const MODE: Mode;
+
+    /// The kind, the document, and whether a lower major version is meant.
+    fn parts(self) -> (String, Option<wire::Resource>, bool);
 }
 
-/// The resources of one kind, without its type.
-#[tonic::async_trait]
-trait Documents: Send + Sync {
-    async fn get(&self, name: &str) -> Result<Option<Found<Resource>>, ServiceError>;
+macro_rules! write_request {
+    ($message:ident, $mode:ident) => {
+        impl WriteRequest for wire::$message {
+            const MODE: Mode = Mode::$mode;
 
-    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<Resource>, ServiceError>;
-
-    async fn write(&self, by: &str, resource: &Resource, how: How) -> Result<Revision, ServiceError>;
-
-    async fn delete(
-        &self,
-        by: &str,
-        kind: Kind,
-        name: &str,
-        expected: Option<Revision>,
-    ) -> Result<Revision, ServiceError>;
-}
-
-struct Typed<T> {
-    store: Arc<dyn ResourceStore<T>>,
-    events: Arc<Events>,
-}
-
-fn untyped<T: Into<Resource>>(found: Found<T>) -> Found<Resource> {
-    Found { value: found.value.into(), revision: found.revision }
-}
-
-#[tonic::async_trait]
-impl<T> Documents for Typed<T>
-where
-    T: Into<Resource> + TryFrom<Resource, Error = Kind> + Clone + Debug + Send + Sync,
-{
-    async fn get(&self, name: &str) -> Result<Option<Found<Resource>>, ServiceError> {
-        Ok(self.store.get(name).await?.map(untyped))
-    }
-
-    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<Resource>, ServiceError> {
-        let Listed { items, next } = self.store.list(after, limit).await?;
-        Ok(Listed { items: items.into_iter().map(untyped).collect(), next })
-    }
-
-    async fn write(&self, by: &str, resource: &Resource, how: How) -> Result<Revision, ServiceError> {
-        let (kind, name) = (resource.kind(), resource.name());
-        let value = T::try_from(resource.clone()).map_err(|kind| ServiceError::Garbled {
-            key: name.to_owned(),
-            reason: format!("a {kind} is stored elsewhere"),
-        })?;
-        let change = match how.mode {
-            Mode::Create => Change::Create(&value),
-            Mode::Update => Change::Update(&value, how.expected),
-            Mode::Upsert => Change::Upsert(&value, how.expected),
-        };
-        let may = |present: Option<&T>| match present {
-            Some(present) if !how.allow_major_downgrade => {
-                refuse_major_downgrade(&present.clone().into(), resource)
+            fn parts(self) -> (String, Option<wire::Resource>, bool) {
+                (self.kind, self.resource, self.allow_major_downgrade)
             }
-            _ => Ok(()),
-        };
-        self.events.recorded(by, &*self.store, (kind, name), as_resource, change, may).await
-    }
-
-    async fn delete(
-        &self,
-        by: &str,
-        kind: Kind,
-        name: &str,
-        expected: Option<Revision>,
-    ) -> Result<Revision, ServiceError> {
-        let change = Change::Delete(expected);
-        self.events.recorded(by, &*self.store, (kind, name), as_resource, change, |_| Ok(())).await
-    }
+        }
+    };
 }
+
+write_request!(CreateResourceRequest, Create);
+write_request!(UpdateResourceRequest, Update);
+write_request!(UpsertResourceRequest, Upsert);
 
 impl Resources {
-    pub(crate) fn new(
-        backend: &SharedBackend,
-        channels: Arc<dyn ResourceStore<Channel>>,
-        events: Arc<Events>,
-        rollouts: Arc<Rollouts>,
-    ) -> Self {
-        let (configs, versions) = (maintenance_configs(backend), autoupdate_versions(backend));
-        Self {
-            channels: Arc::new(Typed { store: channels, events: events.clone() }),
-            maintenance_configs: Arc::new(Typed { store: configs, events: events.clone() }),
-            autoupdate_versions: Arc::new(Typed { store: versions, events }),
-            rollouts,
-        }
+    pub(crate) fn new(stores: Stores, events: Arc<Events>, rollouts: Arc<Rollouts>) -> Self {
+        Self { stores, events, rollouts }
     }
 
-    fn of(&self, kind: Kind) -> &dyn Documents {
-        match kind {
-            Kind::Channel => &*self.channels,
-            Kind::ClusterMaintenanceConfig => &*self.maintenance_configs,
-            Kind::AutoupdateVersion => &*self.autoupdate_versions,
-        }
-    }
-
-    /// What was written of rollouts holds for whoever asks next, not only from the driver's next turn on.
-    async fn make_known(&self, kind: Kind) {
-        if kind != Kind::Channel
+    /// Lets the rollout take in what was written, so that it holds for whoever asks next.
+    async fn notify_rollouts(&self, kind: Kind) {
+        if kind.info().drives_rollouts
             && let Err(error) = self.rollouts.operator_changed().await
         {
-            tracing::warn!(%error, "what was written of rollouts is not known here yet");
+            tracing::warn!(%error, %kind, "the rollout has not taken in what was written; it will within a second");
         }
     }
 
-    async fn store(
-        &self,
-        by: &str,
-        kind: Kind,
-        document: Option<wire::Resource>,
-        mode: Mode,
-        allow_major_downgrade: bool,
-    ) -> Result<Response<wire::Resource>, Status> {
-        let text = document.unwrap_or_default().json;
-        let value = serde_json::from_str(&text)
-            .map_err(|error| Status::invalid_argument(format!("the document is not JSON: {error}")))?;
-        let (resource, revision) =
-            Resource::from_document(value).map_err(|faults| Status::invalid_argument(faults.to_string()))?;
+    async fn write<R: WriteRequest>(&self, request: Request<R>) -> Result<Response<wire::Resource>, Status> {
+        let caller = caller(&request)?.clone();
+        let (kind, document, allow_major_downgrade) = request.into_inner().parts();
+        let kind = allowed_kind(&caller, &kind)?;
+        let (resource, revision) = read(&document.unwrap_or_default().json, R::MODE)?;
         if resource.kind() != kind {
             let found = resource.kind();
             return Err(Status::invalid_argument(format!("kind: expected {kind}, found {found}")));
@@ -168,10 +83,22 @@ impl Resources {
         let needed = self.rollouts.level_of(&resource);
         self.rollouts.require_level(needed).await.map_err(operator_status)?;
         let expected = revision.as_deref().map(parse_revision).transpose()?;
-        let how = How { mode, expected, allow_major_downgrade };
-        let revision = self.of(kind).write(by, &resource, how).await;
-        let revision = revision.map_err(|error| named_status(kind, resource.name(), error))?;
-        self.make_known(kind).await;
+        let change = match R::MODE {
+            Mode::Create => Change::Create(&resource),
+            Mode::Update => Change::Update(&resource, expected),
+            Mode::Upsert => Change::Upsert(&resource, expected),
+        };
+        let may_replace = |present: Option<&Resource>| {
+            let present = present.filter(|_| !allow_major_downgrade);
+            match present.and_then(|present| resource.needs_consent_to_replace(present)) {
+                Some(why) => Err(ResourceError::Refused(why)),
+                None => Ok(()),
+            }
+        };
+        let (store, name) = (self.stores.of(kind), resource.name());
+        let written = self.events.recorded(&caller.name(), store, (kind, name), change, may_replace).await;
+        let revision = written.map_err(|error| named_status(kind, name, error))?;
+        self.notify_rollouts(kind).await;
         Ok(Response::new(encode(&resource, revision)?))
     }
 }
@@ -182,9 +109,9 @@ impl ResourceService for Resources {
         &self,
         request: Request<wire::GetResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
+        let kind = allowed_kind(caller(&request)?, &request.get_ref().kind)?;
         let name = checked(kind, &request.get_ref().name)?;
-        let found = self.of(kind).get(name).await.map_err(|error| named_status(kind, name, error))?;
+        let found = self.stores.of(kind).get(name).await.map_err(|error| named_status(kind, name, error))?;
         let found = found.ok_or_else(|| absent(kind, name))?;
         Ok(Response::new(document(found)?))
     }
@@ -193,12 +120,12 @@ impl ResourceService for Resources {
         &self,
         request: Request<wire::ListResourcesRequest>,
     ) -> Result<Response<wire::ListResourcesResponse>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
+        let kind = allowed_kind(caller(&request)?, &request.get_ref().kind)?;
         let request = request.into_inner();
         let after = paging::name_in(&request.page_token)?;
         let after = after.as_deref().map(|name| checked(kind, name)).transpose()?;
-        let page = self.of(kind).list(after, paging::size(request.page_size)?).await;
-        let page = page.map_err(service_status)?;
+        let page = self.stores.of(kind).list(after, paging::size(request.page_size)?).await;
+        let page = page.map_err(resource_status)?;
         Ok(Response::new(wire::ListResourcesResponse {
             resources: page.items.into_iter().map(document).collect::<Result<_, _>>()?,
             next_page_token: page.next.as_deref().map(paging::token_after).unwrap_or_default(),
@@ -209,54 +136,57 @@ impl ResourceService for Resources {
         &self,
         request: Request<wire::CreateResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        let by = caller(&request)?.name();
-        let request = request.into_inner();
-        self.store(&by, kind, request.resource, Mode::Create, request.allow_major_downgrade).await
+        self.write(request).await
     }
 
     async fn update_resource(
         &self,
         request: Request<wire::UpdateResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        let by = caller(&request)?.name();
-        let request = request.into_inner();
-        self.store(&by, kind, request.resource, Mode::Update, request.allow_major_downgrade).await
+        self.write(request).await
     }
 
     async fn upsert_resource(
         &self,
         request: Request<wire::UpsertResourceRequest>,
     ) -> Result<Response<wire::Resource>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
-        let by = caller(&request)?.name();
-        let request = request.into_inner();
-        self.store(&by, kind, request.resource, Mode::Upsert, request.allow_major_downgrade).await
+        self.write(request).await
     }
 
     async fn delete_resource(
         &self,
         request: Request<wire::DeleteResourceRequest>,
     ) -> Result<Response<()>, Status> {
-        let kind = allowed_kind(&request, &request.get_ref().kind)?;
+        let kind = allowed_kind(caller(&request)?, &request.get_ref().kind)?;
         let by = caller(&request)?.name();
         let request = request.into_inner();
         let expected = Some(request.revision.as_str()).filter(|text| !text.is_empty());
         let expected = expected.map(parse_revision).transpose()?;
         let name = checked(kind, &request.name)?;
-        let deleted = self.of(kind).delete(&by, kind, name, expected).await;
+        let (store, change) = (self.stores.of(kind), Change::Delete(expected));
+        let deleted = self.events.recorded(&by, store, (kind, name), change, |_| Ok(())).await;
         deleted.map_err(|error| named_status(kind, name, error))?;
-        self.make_known(kind).await;
+        self.notify_rollouts(kind).await;
         Ok(Response::new(()))
     }
 }
 
 /// The kind that a request names, if its caller may use the method on it.
-fn allowed_kind<T>(request: &Request<T>, kind: &str) -> Result<Kind, Status> {
+fn allowed_kind(caller: &Caller, kind: &str) -> Result<Kind, Status> {
     let kind = Kind::from_str(kind).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    caller(request)?.require(kind)?;
+    caller.require(kind)?;
     Ok(kind)
+}
+
+/// The resource that a document describes, and the revision that it was edited from.
+fn read(json: &str, mode: Mode) -> Result<(Resource, Option<String>), Status> {
+    let document = serde_json::from_str(json)
+        .map_err(|error| Status::invalid_argument(format!("the document is not JSON: {error}")))?;
+    let read = match mode {
+        Mode::Create | Mode::Upsert => Resource::from_new_document(document),
+        Mode::Update => Resource::from_document(document),
+    };
+    read.map_err(|errors| Status::invalid_argument(errors.to_string()))
 }
 
 fn checked(kind: Kind, name: &str) -> Result<&str, Status> {
@@ -271,32 +201,13 @@ fn absent(kind: Kind, name: &str) -> Status {
 }
 
 /// Says of what kind the thing is that is not there, or is there already.
-fn named_status(kind: Kind, name: &str, error: ServiceError) -> Status {
+fn named_status(kind: Kind, name: &str, error: ResourceError) -> Status {
     match error {
-        ServiceError::NotFound { .. } => absent(kind, name),
-        ServiceError::AlreadyExists { .. } => Status::already_exists(format!("{kind} {error}")),
-        ServiceError::Conflict { .. } => Status::aborted(format!("{kind} {error}")),
-        other => service_status(other),
+        ResourceError::NotFound { .. } => absent(kind, name),
+        ResourceError::AlreadyExists { .. } => Status::already_exists(format!("{kind} {error}")),
+        ResourceError::Conflict { .. } => Status::aborted(format!("{kind} {error}")),
+        other => resource_status(other),
     }
-}
-
-fn refuse_major_downgrade(present: &Resource, wanted: &Resource) -> Result<(), ServiceError> {
-    let (Resource::AutoupdateVersion(present), Resource::AutoupdateVersion(wanted)) = (present, wanted)
-    else {
-        return Ok(());
-    };
-    let (present, wanted) = (&present.agent_version, &wanted.agent_version);
-    match wanted.major() < present.major() {
-        true => Err(ServiceError::Refused(format!(
-            "spec.agent_version: {wanted} is of a lower major version than the present {present}; agents may not be \
-             able to read what newer ones stored; repeat with --allow-major-downgrade if that is meant"
-        ))),
-        false => Ok(()),
-    }
-}
-
-fn as_resource<T: Clone + Into<Resource>>(value: &T) -> Resource {
-    value.clone().into()
 }
 
 fn parse_revision(text: &str) -> Result<Revision, Status> {

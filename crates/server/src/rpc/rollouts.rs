@@ -1,3 +1,5 @@
+//! The service of rollouts: how far the fleet is, and what operators do about it.
+
 use std::str::FromStr;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The service that rotates the authorities: one phase at a time, or all of them by themselves.
+
 use std::sync::Arc;
 use std::time::Duration;
 

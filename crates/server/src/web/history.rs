@@ -1,16 +1,15 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use jiff::Timestamp;
+use refit_backend::{Error, follow};
 use tokio::sync::watch;
 
 use crate::events::{Event, Events};
 
 /// As many as the store keeps.
 const MOST: usize = 10_000;
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Which events are wanted; what is empty does not matter.
 #[derive(Debug, Clone, Default)]
@@ -45,25 +44,14 @@ pub(super) struct History {
 
 impl History {
     /// Reads the history and follows it, until the server stops.
-    pub(super) async fn follow(&self, events: Arc<Events>, mut stop: watch::Receiver<bool>) {
+    pub(super) async fn follow(&self, events: Arc<Events>, stop: watch::Receiver<bool>) {
+        follow("the events of the dashboard", stop, || self.read_and_follow(&events)).await;
+    }
+
+    async fn read_and_follow(&self, events: &Arc<Events>) -> Result<(), Error> {
+        let mut follower = events.clone().follow(None)?;
         loop {
-            let following = async {
-                let mut follower = events.clone().follow(None)?;
-                loop {
-                    self.add(follower.next().await?);
-                }
-            };
-            let ended: Result<(), refit_backend::Error> = tokio::select! {
-                ended = following => ended,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
-            if let Err(error) = ended {
-                tracing::warn!(%error, "the dashboard reads the events again from the store");
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RETRY_PAUSE) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
+            self.add(follower.next().await?);
         }
     }
 

@@ -112,11 +112,6 @@ impl Web {
         })
     }
 
-    /// Whether a path belongs to the dashboard.
-    pub(crate) fn serves(path: &str) -> bool {
-        path.strip_prefix("/web").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-
     /// Answers a request, whoever makes it.
     pub(crate) async fn answer(self: &Arc<Self>, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
         let is_head = request.method() == Method::HEAD;

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend};
+use refit_backend::{Error, Key, KeyRange, Result, SharedBackend};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -111,16 +111,10 @@ impl Samples {
     }
 
     async fn load(&self) -> Result<()> {
-        let (mut rest, mut samples) = (KeyRange::below(&prefix()?), Vec::new());
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            samples.extend(
-                page.items.iter().filter_map(|item| serde_json::from_slice::<Sample>(&item.value).ok()),
-            );
-            match page.items.last() {
-                Some(last) if page.more => rest = rest.after(&last.key),
-                _ => break,
-            }
+        let (mut scan, mut samples) = (self.backend.scan(KeyRange::below(&prefix()?)), Vec::new());
+        while let Some(items) = scan.next_page().await? {
+            samples
+                .extend(items.iter().filter_map(|item| serde_json::from_slice::<Sample>(&item.value).ok()));
         }
         let mut kept = self.lock();
         samples.append(&mut kept);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};
 use jiff::{SignedDuration, Timestamp};
-use refit_backend::{Error, Item, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
+use refit_backend::{Error, Item, Key, KeyRange, Result, SharedBackend, Transaction};
 use refit_identity::{Principal, Trust};
 use refit_types::{UnknownFields, keep_unknown_fields};
 use rustls::pki_types::CertificateDer;
@@ -230,11 +230,10 @@ impl Sessions {
     /// The records that have not ended, oldest first, and how many there are with those that only a newer
     /// release can read: these are left to a server of that release. Whatever has ended is removed on the way.
     async fn living<T: DeserializeOwned + Ends>(&self, prefix: &Key) -> Result<(Vec<(Item, T)>, usize)> {
-        let (mut rest, mut living, mut count) = (KeyRange::below(prefix), Vec::new(), 0);
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            let (last, more) = (page.items.last().map(|item| item.key.clone()), page.more);
-            for item in page.items {
+        let (mut living, mut count) = (Vec::new(), 0);
+        let mut scan = self.backend.scan(KeyRange::below(prefix));
+        while let Some(items) = scan.next_page().await? {
+            for item in items {
                 match decoded::<T>(&item) {
                     Some(value) if value.expires() <= (self.now)() => self.remove(&item).await?,
                     Some(value) => {
@@ -246,10 +245,6 @@ impl Sessions {
                         tracing::warn!(key = %item.key, "a record of the dashboard cannot be read and is left as it is")
                     }
                 }
-            }
-            match last {
-                Some(last) if more => rest = rest.after(&last),
-                _ => break,
             }
         }
         living.sort_by_key(|(item, _)| item.revision);

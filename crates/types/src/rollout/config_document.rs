@@ -10,25 +10,43 @@ use super::config::{
 };
 use super::requires_graph;
 use super::{Day, Days, Expression, Selector, TimeZoneName, WeeklyWindow};
-use crate::resource::Detail;
+use crate::resource_kind::{Detail, Editors, Header, KindInfo, Naming, ResourceKind};
 use crate::validation::{Fields, ValidationErrors, shown};
 
 const JITTER: std::ops::RangeInclusive<u32> = 0..=3600;
 
-impl ClusterMaintenanceConfig {
-    pub(crate) fn from_parts(description: String, spec: Value, faults: &mut ValidationErrors) -> Self {
-        let mut fields = Fields::of("spec", spec, faults);
+impl ResourceKind for ClusterMaintenanceConfig {
+    const INFO: KindInfo = KindInfo {
+        name: "cluster_maintenance_config",
+        document_version: "v1",
+        naming: Naming::Singleton("cluster-maintenance-config"),
+        editors: Editors::Rollouts,
+        drives_rollouts: true,
+        columns: &[],
+        draft: None,
+    };
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn from_parts(header: Header, spec: Value, errors: &mut ValidationErrors) -> Option<Self> {
+        let mut fields = Fields::of("spec", spec, errors);
         let agent_auto_update = auto_update(&mut fields);
         let mut groups = fields.map("agent_auto_update_groups");
         let regular = read_groups(&mut groups, "regular");
         let critical = read_groups(&mut groups, "critical");
         groups.end();
         fields.end();
-        Self { description, agent_auto_update, agent_auto_update_groups: Groups { regular, critical } }
+        let agent_auto_update_groups = Groups { regular, critical };
+        Some(Self { description: header.description, agent_auto_update, agent_auto_update_groups })
     }
 
-    /// The `spec` of its document.
-    pub(crate) fn spec(&self, detail: Detail) -> Value {
+    fn spec(&self, detail: Detail) -> Value {
         let mut spec = Written { map: Map::new(), detail };
         let auto_update = &self.agent_auto_update;
         let off = AutoUpdate { enabled: false, ..AutoUpdate::default() };

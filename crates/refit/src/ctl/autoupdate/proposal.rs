@@ -58,7 +58,7 @@ impl Found {
         match resource {
             Resource::ClusterMaintenanceConfig(config) => self.config = Some(*config),
             Resource::AutoupdateVersion(version) => self.version = Some(version),
-            Resource::Channel(_) => {}
+            _ => {}
         }
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use refit_backend::{Key, MemoryBackend, SharedBackend};
+use refit_resources::{Stores, open_store};
 use refit_testbed::eventually;
 use refit_types::{
     AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, HostRecord,
-    Percent, Report, RotationMark, Schedule, Session, UpgraderKind, WeeklyWindow,
+    Percent, Report, Resource, RotationMark, Schedule, Session, UpgraderKind, WeeklyWindow,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -18,7 +19,6 @@ use crate::Features;
 use crate::events::Events;
 use crate::fleet::{Connection, Fleet, Heard, Heartbeat, Parts, group_key};
 use crate::metrics::Metrics;
-use crate::release::{autoupdate_versions, maintenance_configs};
 use crate::rollout::Rollouts;
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(30);
@@ -150,10 +150,10 @@ impl Bare {
             agent_version: version.parse().unwrap(),
             agent_version_schedule: Schedule::Regular,
         };
-        let configs = maintenance_configs(&self.backend);
-        configs.upsert("cluster-maintenance-config", &config, Default::default()).await.unwrap();
-        let versions = autoupdate_versions(&self.backend);
-        versions.upsert("autoupdate-version", &version, Default::default()).await.unwrap();
+        let stores = Stores::open(&self.backend, open_store).unwrap();
+        for resource in [Resource::from(config), Resource::from(version)] {
+            stores.of(resource.kind()).upsert(resource.name(), &resource, &[]).await.unwrap();
+        }
     }
 
     /// Reads the store and decides until the group is so.

@@ -1,5 +1,10 @@
+//! One way of storing a type: where its keys are and what the bytes mean. Pure: the stores and the migrations read and
+//! write.
+
 use bytes::Bytes;
-use refit_backend::{Key, KeyRange, Result};
+use refit_backend::{Item, Key, KeyRange, Result};
+
+use crate::{Found, ResourceError};
 
 /// One way of storing a type: below which key, and as which bytes.
 #[derive(Debug)]
@@ -34,6 +39,14 @@ impl<T> StorageFormat<T> {
     /// The name of the item at `key`, which must be below the prefix.
     pub fn name<'k>(&self, key: &'k Key) -> &'k str {
         key.as_str().get(self.prefix.as_str().len() + 1..).unwrap_or_default()
+    }
+}
+
+impl<T> StorageFormat<T> {
+    pub(crate) fn found(&self, item: &Item) -> Result<Found<T>, ResourceError> {
+        let value = (self.decode)(self.name(&item.key), &item.value)
+            .map_err(|reason| ResourceError::Unreadable { key: item.key.to_string(), reason })?;
+        Ok(Found { value, revision: item.revision })
     }
 }
 

@@ -1,3 +1,5 @@
+//! The store of a kind that older servers store in one format and newer ones in another, while both run.
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,35 +10,36 @@ use refit_backend::{
     Backoff, Error as StoreError, Expect, Item, Key, Page, Read, Revision, SharedBackend, Transaction,
 };
 
-use crate::StorageFormat;
-use crate::service::{Alongside, Found, Listed, ResourceStore, ServiceError, with};
+use crate::{Alongside, Found, Listed, Operation, ResourceError, ResourceStore, StorageFormat};
 
 /// How long a write is tried because somebody else wrote the same name in between, and how soon.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Values that older servers store in one form and newer ones in another, while both run.
+/// Values that older servers store in one format and newer ones in another, while both run.
 ///
 /// Writes and deletes touch both keys in one transaction. Of the two, the one written last holds; when
-/// they were written together, the new one. An old key that is absent was deleted, unless the old form
+/// they were written together, the new one. An old key that is absent was deleted, unless the old format
 /// was retired. So neither side misses what the other does.
 #[derive(Debug)]
-pub struct MigratingService<T> {
+pub struct MigratingStore<T> {
     backend: SharedBackend,
     previous: StorageFormat<T>,
     current: StorageFormat<T>,
     retired: Key,
 }
 
-/// Which of the two forms.
+/// Which of the two formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// That of the older release.
     Previous,
+    /// That of the newer one.
     Current,
 }
 
-/// The item that holds, of the two that may be stored under one name.
-pub(crate) fn winner<'a>(
+/// The item that holds, of the two that may be stored under one name: for stores and migrations alike.
+pub fn winner<'a>(
     current: Option<&'a Item>,
     previous: Option<&'a Item>,
     retired: bool,
@@ -52,30 +55,23 @@ pub(crate) fn winner<'a>(
     }
 }
 
-/// Where it is noted that a form is no longer in use.
-pub(crate) fn retired_key(previous: &Key) -> Result<Key, StoreError> {
+/// Where a migration notes that a format is no longer in use.
+pub fn retired_key(previous: &Key) -> Result<Key, StoreError> {
     Key::new(format!("/migrations/retired{previous}"))
 }
 
-/// What a write needs to find.
-#[derive(Debug, Clone, Copy)]
-enum Must {
-    Absent,
-    Present(Option<Revision>),
-    Anything,
-}
-
-impl Must {
-    fn check(self, name: &str, found: Option<Revision>) -> Result<(), ServiceError> {
-        let name = || name.to_owned();
-        match (self, found) {
-            (Self::Absent, Some(_)) => Err(ServiceError::AlreadyExists { name: name() }),
-            (Self::Present(_), None) => Err(ServiceError::NotFound { name: name() }),
-            (Self::Present(Some(expected)), Some(found)) if expected != found => {
-                Err(ServiceError::Conflict { name: name() })
-            }
-            _ => Ok(()),
+/// Refuses an operation that needs something else than what is stored.
+fn check<T>(operation: Operation<'_, T>, name: &str, found: Option<Revision>) -> Result<(), ResourceError> {
+    let name = || name.to_owned();
+    match (operation, found) {
+        (Operation::Create(_), Some(_)) => Err(ResourceError::AlreadyExists { name: name() }),
+        (Operation::Update(..) | Operation::Delete(_), None) => Err(ResourceError::NotFound { name: name() }),
+        (Operation::Update(_, Some(expected)) | Operation::Delete(Some(expected)), Some(found))
+            if expected != found =>
+        {
+            Err(ResourceError::Conflict { name: name() })
         }
+        _ => Ok(()),
     }
 }
 
@@ -92,7 +88,7 @@ impl Stored {
     }
 }
 
-impl<T: Debug + Send + Sync> MigratingService<T> {
+impl<T: Debug + Send + Sync> MigratingStore<T> {
     /// The values that `previous` and `current` hold together.
     pub fn new(
         backend: SharedBackend,
@@ -103,69 +99,34 @@ impl<T: Debug + Send + Sync> MigratingService<T> {
         Ok(Self { backend, previous, current, retired })
     }
 
-    fn form(&self, side: Side) -> &StorageFormat<T> {
+    fn format(&self, side: Side) -> &StorageFormat<T> {
         match side {
             Side::Previous => &self.previous,
             Side::Current => &self.current,
         }
     }
 
-    async fn stored(&self, name: &str) -> Result<Stored, ServiceError> {
+    async fn stored(&self, name: &str) -> Result<Stored, ResourceError> {
         let keys = [self.current.key(name)?, self.previous.key(name)?, self.retired.clone()];
         let mut snapshot = self.backend.read(&keys.map(Read::Key)).await?;
         let mut item = |index| snapshot.take(index).items.pop();
         Ok(Stored { current: item(0), previous: item(1), retired: item(2) })
     }
-
-    /// Writes both keys (or deletes them, without a value) if they are as they were read.
-    async fn write(
-        &self,
-        name: &str,
-        value: Option<&T>,
-        must: Must,
-        alongside: Alongside<'_>,
-    ) -> Result<Revision, ServiceError> {
-        let (current, previous) = (self.current.key(name)?, self.previous.key(name)?);
-        let put = |tx: Transaction, key: &Key, bytes: Option<Bytes>| match bytes {
-            Some(bytes) => tx.put(key, bytes),
-            None => tx.delete(key),
-        };
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
-        loop {
-            let stored = self.stored(name).await?;
-            must.check(name, stored.winner().map(|(item, _)| item.revision))?;
-            let mut transaction = Transaction::new()
-                .expect(&current, Expect::unchanged(stored.current.as_ref()))
-                .expect(&previous, Expect::unchanged(stored.previous.as_ref()))
-                .expect(&self.retired, Expect::unchanged(stored.retired.as_ref()));
-            transaction = put(transaction, &current, value.map(self.current.encode));
-            if stored.retired.is_none() {
-                transaction = put(transaction, &previous, value.map(self.previous.encode));
-            }
-            match self.backend.transact(with(transaction, alongside)).await {
-                Err(StoreError::Conflict { .. }) if patience.pause().await => {}
-                Err(StoreError::Conflict { .. }) => {
-                    return Err(ServiceError::Conflict { name: name.to_owned() });
-                }
-                other => return Ok(other?),
-            }
-        }
-    }
 }
 
 #[async_trait]
-impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
-    async fn get(&self, name: &str) -> Result<Option<Found<T>>, ServiceError> {
+impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingStore<T> {
+    async fn get(&self, name: &str) -> Result<Option<Found<T>>, ResourceError> {
         let stored = self.stored(name).await?;
-        stored.winner().map(|(item, side)| self.form(side).found(item)).transpose()
+        stored.winner().map(|(item, side)| self.format(side).found(item)).transpose()
     }
 
-    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<T>, ServiceError> {
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<Listed<T>, ResourceError> {
         let limit = limit.clamp(1, refit_backend::MAX_PAGE_ITEMS);
         let mut items = Vec::new();
         let mut cursor = after.map(str::to_owned);
         loop {
-            let range = |form: &StorageFormat<T>| form.range_after(cursor.as_deref());
+            let range = |format: &StorageFormat<T>| format.range_after(cursor.as_deref());
             let mut snapshot = self
                 .backend
                 .read(&[
@@ -186,7 +147,7 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
                     if items.len() == limit {
                         return Ok(Listed { items, next: cursor });
                     }
-                    items.push(self.form(side).found(item)?);
+                    items.push(self.format(side).found(item)?);
                 }
                 cursor = Some(name);
             }
@@ -197,53 +158,51 @@ impl<T: Debug + Send + Sync> ResourceStore<T> for MigratingService<T> {
         }
     }
 
-    async fn create(
+    /// Writes both keys, or deletes them, if they are as they were read.
+    async fn write(
         &self,
         name: &str,
-        value: &T,
+        operation: Operation<'_, T>,
         alongside: Alongside<'_>,
-    ) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Absent, alongside).await
-    }
-
-    async fn update(
-        &self,
-        name: &str,
-        value: &T,
-        expected: Option<Revision>,
-        alongside: Alongside<'_>,
-    ) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Present(expected), alongside).await
-    }
-
-    async fn upsert(
-        &self,
-        name: &str,
-        value: &T,
-        alongside: Alongside<'_>,
-    ) -> Result<Revision, ServiceError> {
-        self.write(name, Some(value), Must::Anything, alongside).await
-    }
-
-    async fn delete(
-        &self,
-        name: &str,
-        expected: Option<Revision>,
-        alongside: Alongside<'_>,
-    ) -> Result<Revision, ServiceError> {
-        self.write(name, None, Must::Present(expected), alongside).await
+    ) -> Result<Revision, ResourceError> {
+        let value = operation.value();
+        let (current, previous) = (self.current.key(name)?, self.previous.key(name)?);
+        let put = |tx: Transaction, key: &Key, bytes: Option<Bytes>| match bytes {
+            Some(bytes) => tx.put(key, bytes),
+            None => tx.delete(key),
+        };
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        loop {
+            let stored = self.stored(name).await?;
+            check(operation, name, stored.winner().map(|(item, _)| item.revision))?;
+            let mut transaction = Transaction::new()
+                .expect(&current, Expect::unchanged(stored.current.as_ref()))
+                .expect(&previous, Expect::unchanged(stored.previous.as_ref()))
+                .expect(&self.retired, Expect::unchanged(stored.retired.as_ref()));
+            transaction = put(transaction, &current, value.map(self.current.encode));
+            if stored.retired.is_none() {
+                transaction = put(transaction, &previous, value.map(self.previous.encode));
+            }
+            match self.backend.transact(transaction.put_all(alongside)).await {
+                Err(StoreError::Conflict { .. }) if backoff.pause().await => {}
+                Err(StoreError::Conflict { .. }) => {
+                    return Err(ResourceError::Conflict { name: name.to_owned() });
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 }
 
-/// A page of one form by name, and up to which name it is known if it was cut there.
+/// A page of one format by name, and up to which name it is known if it was cut there.
 struct Names {
     items: BTreeMap<String, Item>,
     ends_at: Option<String>,
 }
 
 impl Names {
-    fn of<T>(form: &StorageFormat<T>, page: Page) -> Self {
-        let named = |item: Item| (form.name(&item.key).to_owned(), item);
+    fn of<T>(format: &StorageFormat<T>, page: Page) -> Self {
+        let named = |item: Item| (format.name(&item.key).to_owned(), item);
         let items: BTreeMap<String, Item> = page.items.into_iter().map(named).collect();
         let ends_at = items.keys().next_back().filter(|_| page.more).cloned();
         Self { items, ends_at }
