@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use refit_types::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, write_durably};
+use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_present, write_durably};
 use crate::layout::Layout;
 
 const COPY: &str = "sqlite.db";
@@ -119,7 +119,7 @@ pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Resul
     let folder = layout.backup(&spec.version);
     let note = folder.join(NOTE);
     create_dirs_durably(disk, &folder, 0o700)?;
-    remove_if_there(disk, &note)?;
+    remove_if_present(disk, &note)?;
     disk.sync_dir(&folder)?;
     copy_into(disk, layout, &folder)?;
     let note_of = BackupNote { version: "v1".into(), kind: "db_backup".into(), spec: spec.clone() };
@@ -218,7 +218,7 @@ pub(crate) fn give_back(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::
         }
         disk.sync_dir(folder)?;
     }
-    remove_if_there(disk, &folder.join(NOTE))?;
+    remove_if_present(disk, &folder.join(NOTE))?;
     remove_database(disk, &prepared(layout))
 }
 
@@ -226,7 +226,7 @@ fn put_in_place(disk: &dyn Disk, layout: &Layout, copy: &Path) -> io::Result<()>
     let database = layout.database();
     // A log of the old database must not be taken for one of the new.
     for log in ["-wal", "-shm", "-journal"] {
-        remove_if_there(disk, &beside(&database, log))?;
+        remove_if_present(disk, &beside(&database, log))?;
     }
     disk.sync_dir(parent(&database))?;
     disk.rename(copy, &database)?;
@@ -245,17 +245,9 @@ fn beside(database: &Path, suffix: &str) -> PathBuf {
 
 fn remove_database(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     for suffix in ["", "-journal", "-wal", "-shm"] {
-        remove_if_there(disk, &beside(path, suffix))?;
+        remove_if_present(disk, &beside(path, suffix))?;
     }
     Ok(())
-}
-
-/// Removes a file or link, if there is one.
-pub(crate) fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    match disk.kind(path)? {
-        Some(_) => disk.remove_file(path),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use crate::{Disk, Layout, Profile};
 /// An answer is a few hundred bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// CommandResult how many bytes have come, and how many there are.
-pub type OnProgress<'a> = &'a (dyn Fn(u64, Option<u64>) + Send + Sync);
+/// Called with how many bytes have arrived, and how many there are in total if that is known.
+pub type OnProgress<'a> = Box<dyn Fn(u64, Option<u64>) + Send + Sync + 'a>;
 
 /// The control plane by HTTPS: what it says, and the archives that it or a mirror has.
 pub struct HttpsControlPlane<'a> {
     /// Where archives come from.
-    pub source: &'a dyn Source,
-    /// Where answers come from: small ones, so without patience.
-    pub answers: &'a dyn Source,
+    pub source: Box<dyn Source + 'a>,
+    /// Where answers come from: small ones, so with short timeouts.
+    pub answers: Box<dyn Source + 'a>,
     /// The file system.
     pub disk: &'a dyn Disk,
     /// Where everything is.
@@ -29,7 +29,7 @@ pub struct HttpsControlPlane<'a> {
     pub proxy: String,
     /// Where archives are, if not there.
     pub base_url: Option<String>,
-    /// CommandResult how a download goes.
+    /// Shows how a download goes.
     pub progress: OnProgress<'a>,
 }
 
@@ -86,7 +86,7 @@ impl ControlPlane for HttpsControlPlane<'_> {
         let (disk, layout, profile) = (self.disk, self.layout, self.profile);
         tracing::info!("Downloading {} from {}", answer.version, shown(&url));
         let installed =
-            install(disk, layout, profile, self.source, &url, &answer.version, &|bytes, total| {
+            install(disk, layout, profile, &*self.source, &url, &answer.version, &|bytes, total| {
                 (self.progress)(bytes, total);
             })
             .map_err(|error| HostError(error.to_string()))?;

@@ -4,14 +4,13 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backup::remove_if_there;
-use crate::disk::write_durably;
+use crate::disk::{remove_if_present, write_durably};
+use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::ServiceState;
+use crate::host::{Packages, ServiceState};
 use crate::links;
-use crate::switch::{Environment, active_version};
 use crate::units;
-use crate::updater::Packages;
+use crate::versions::active_version;
 
 /// How the service was before the package went, which stops, disables and masks what has the same name. On the disk
 /// until the service is so again: whoever is cut off in between goes on from it.
@@ -44,7 +43,7 @@ impl Environment<'_> {
         let before =
             serde_json::from_slice(&bytes).map_err(io::Error::other).map_err(FailedStep::Package.failed())?;
         self.be_as(before)?;
-        remove_if_there(self.disk, &note).map_err(FailedStep::Package.failed())?;
+        remove_if_present(self.disk, &note).map_err(FailedStep::Package.failed())?;
         self.disk.sync_dir(&self.layout.versions()).map_err(FailedStep::Package.failed())
     }
 
@@ -58,7 +57,7 @@ impl Environment<'_> {
 
     fn be_as(&self, before: Before) -> Result<(), StepFailed> {
         if !before.masked && units::is_masked(self.disk, self.layout).map_err(FailedStep::Package.failed())? {
-            remove_if_there(self.disk, &self.layout.mask()).map_err(FailedStep::Package.failed())?;
+            remove_if_present(self.disk, &self.layout.mask()).map_err(FailedStep::Package.failed())?;
         }
         links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         if let Some(active) = active_version(self.disk, self.layout).map_err(FailedStep::Link.failed())? {

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use refit_types::Version;
 
-use crate::backup::remove_if_there;
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_empty, write_durably};
+use crate::disk::{
+    Disk, FileKind, create_dirs_durably, parent, remove_if_empty, remove_if_present, write_durably,
+};
 use crate::layout::Layout;
 use crate::links::{Wanted, any_of, put_aside, take_back};
 use crate::profile::Profile;
@@ -98,7 +99,7 @@ pub(crate) fn put_back(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> i
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         if !take_back(disk, layout, &layout.unit_name(unit), &path)? {
-            remove_if_there(disk, &path)?;
+            remove_if_present(disk, &path)?;
         }
     }
     Ok(())
@@ -145,10 +146,10 @@ pub(crate) fn remove(
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         if disk.read(&path).ok() == disk.read(&layout.unit_source(active, unit)).ok() {
-            remove_if_there(disk, &path)?;
+            remove_if_present(disk, &path)?;
         }
         if layout.is_suffixed() {
-            remove_if_there(disk, &layout.drop_in(unit))?;
+            remove_if_present(disk, &layout.drop_in(unit))?;
             remove_if_empty(disk, parent(&layout.drop_in(unit)))?;
         }
     }

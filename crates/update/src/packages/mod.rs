@@ -8,8 +8,7 @@ mod rpm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::host::HostError;
-use crate::updater::Packages;
+use crate::host::{HostError, Packages};
 use kept::Kept;
 
 /// The packages of this host, whichever tool manages them.
