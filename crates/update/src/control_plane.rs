@@ -3,7 +3,7 @@ use std::io::Read;
 use refit_types::{Edition, HostId, Version};
 use serde::Deserialize;
 
-use crate::archive::{Source, install, shown};
+use crate::archive::{Source, install, redacted};
 use crate::host::{Answer, ControlPlane, HostError};
 use crate::{Disk, Layout, Profile};
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for HttpsControlPlane<'_> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Said {
+struct FindResponse {
     server_edition: Edition,
     agent_version: Version,
     agent_auto_update: bool,
@@ -57,7 +57,7 @@ impl HttpsControlPlane<'_> {
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    fn ask(&self) -> Result<Said, String> {
+    fn request_find(&self) -> Result<FindResponse, String> {
         let host = self.host().map(|host| format!("?host={host}")).unwrap_or_default();
         let url = format!("https://{}/v1/webapi/find{host}", self.proxy);
         let opened = self.answers.open(&url, 0).map_err(|error| error.to_string())?;
@@ -69,13 +69,13 @@ impl HttpsControlPlane<'_> {
 
 impl ControlPlane for HttpsControlPlane<'_> {
     fn find(&self) -> Result<Answer, HostError> {
-        let said = self.ask().map_err(HostError)?;
+        let response = self.request_find().map_err(HostError)?;
         Ok(Answer {
-            version: said.agent_version,
-            edition: said.server_edition,
-            auto_update: said.agent_auto_update,
-            jitter_seconds: said.agent_update_jitter_seconds,
-            attempt: said.agent_update_attempt,
+            version: response.agent_version,
+            edition: response.server_edition,
+            auto_update: response.agent_auto_update,
+            jitter_seconds: response.agent_update_jitter_seconds,
+            attempt: response.agent_update_attempt,
         })
     }
 
@@ -84,7 +84,7 @@ impl ControlPlane for HttpsControlPlane<'_> {
         let base = self.base_url.as_deref().unwrap_or(&own);
         let url = self.profile.artifact_url(base, answer.edition, &answer.version);
         let (disk, layout, profile) = (self.disk, self.layout, self.profile);
-        tracing::info!("Downloading {} from {}", answer.version, shown(&url));
+        tracing::info!("Downloading {} from {}", answer.version, redacted(&url));
         let installed =
             install(disk, layout, profile, &*self.source, &url, &answer.version, &|bytes, total| {
                 (self.progress)(bytes, total);

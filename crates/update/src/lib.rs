@@ -33,7 +33,8 @@ mod versions;
 
 pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
 pub use backup::{
-    BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, prepare, restore, usable,
+    BackupError, BackupNote, BackupSpec, IdentityFacts, RestoreConditions, back_up, check_backup,
+    prepare_restore, restore,
 };
 pub use config::{Config, ConfigError};
 pub use control_plane::{HttpsControlPlane, OnProgress};
@@ -55,7 +56,7 @@ pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
 pub use rollback::Recovery;
 pub use service::{NoService, Supervised, Systemd};
 pub use status_file::last_status;
-pub use supervisor::{Supervision, SupervisorError, TIED, Tied, supervise};
+pub use supervisor::{CHILD_COMMAND, ChildProgram, Supervision, SupervisorError, supervise};
 pub use switch::{Database, SwitchPlan, Switched, database_for};
 pub use uninstall::is_installed;
 pub use updater::Updater;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use refit_types::Version;
 
-use crate::backup::give_back;
+use crate::backup::roll_back_database;
 use crate::disk::{FileKind, parent, point_durably, remove_if_present};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
@@ -48,7 +48,7 @@ impl Environment<'_> {
         if journal.step == Step::Switching {
             self.service.stop().map_err(FailedStep::Undo.failed())?;
             if journal.backed_up {
-                give_back(self.disk, self.layout, &self.backup_of(journal))
+                roll_back_database(self.disk, self.layout, &self.backup_of(journal))
                     .map_err(FailedStep::Undo.failed())?;
             }
         }
@@ -59,7 +59,7 @@ impl Environment<'_> {
         let has_changed = match &journal.from {
             Some(from) => {
                 tracing::info!("Rolled back to {from} and its database");
-                units::take_reserved(self.disk, self.layout, self.profile)
+                units::restore_saved(self.disk, self.layout, self.profile)
                     .map_err(FailedStep::Undo.failed())?
             }
             None => {
@@ -96,15 +96,15 @@ impl Environment<'_> {
     fn remove_pointer(&self) -> io::Result<()> {
         remove_if_present(self.disk, &self.layout.active())?;
         self.disk.sync_dir(parent(&self.layout.active()))?;
-        links::put_back(self.disk, self.layout, self.profile)?;
-        units::put_back(self.disk, self.layout, self.profile)?;
-        links::forget_replaced(self.disk, self.layout)
+        links::restore_all(self.disk, self.layout, self.profile)?;
+        units::restore_all(self.disk, self.layout, self.profile)?;
+        links::remove_replaced(self.disk, self.layout)
     }
 
     fn backup_of(&self, journal: &Journal) -> PathBuf {
         match &journal.from {
             Some(from) => self.layout.backup(from),
-            None => self.layout.backup_before(),
+            None => self.layout.first_backup(),
         }
     }
 }

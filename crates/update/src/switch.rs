@@ -6,7 +6,7 @@ use std::io;
 use jiff::Timestamp;
 use refit_types::Version;
 
-use crate::backup::{back_up, back_up_before, prepare, restore, usable};
+use crate::backup::{back_up, back_up_foreign, check_backup, prepare_restore, restore};
 use crate::disk::{Disk, parent, point, point_durably, remove_if_present, write_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
@@ -14,7 +14,7 @@ use crate::health::{self, Verdict};
 use crate::host::{ControlPlane, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::{BackupSpec, Circumstances, Unusable, links, units};
+use crate::{BackupError, BackupSpec, RestoreConditions, links, units};
 
 /// What becomes of the agent's database in a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub fn database_for(
     layout: &Layout,
     from: Option<&Version>,
     to: &Version,
-    circumstances: &Circumstances,
-) -> Result<Database, Unusable> {
+    conditions: &RestoreConditions,
+) -> Result<Database, BackupError> {
     let is_downgrade = from.is_some_and(|from| to < from);
-    match usable(disk, layout, to, circumstances) {
+    match check_backup(disk, layout, to, conditions) {
         Ok(_) if from.is_some() => Ok(Database::Restore),
         Ok(_) => Ok(Database::Keep),
         Err(reason) if is_downgrade => Err(reason),
@@ -81,9 +81,9 @@ impl Environment<'_> {
         self.validate(to)?;
         let backed_up = self.back_up(plan)?;
         if database == Database::Restore {
-            prepare(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
+            prepare_restore(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
         }
-        units::forget_reserved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
+        units::remove_saved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         let state = self.service.state().map_err(FailedStep::Service.failed())?;
         if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
@@ -138,7 +138,7 @@ impl Environment<'_> {
             return Ok(false);
         }
         let Some(from) = from else {
-            back_up_before(self.disk, self.layout).map_err(FailedStep::Backup.failed())?;
+            back_up_foreign(self.disk, self.layout).map_err(FailedStep::Backup.failed())?;
             tracing::info!("Backed up the database of the installation before this one");
             return Ok(true);
         };
@@ -195,7 +195,8 @@ impl Environment<'_> {
         if let Some(from) = &journal.from {
             let (back, target) = (self.layout.active_back(), self.layout.active_target(from));
             point_durably(self.disk, &back, &target).map_err(FailedStep::Switch.failed())?;
-            units::reserve(self.disk, self.layout, self.profile, to).map_err(FailedStep::Switch.failed())?;
+            units::save_for_rollback(self.disk, self.layout, self.profile, to)
+                .map_err(FailedStep::Switch.failed())?;
         }
         let since = self.clock.now();
         point(self.disk, &self.layout.active(), &self.layout.active_target(to))
@@ -247,14 +248,14 @@ impl Environment<'_> {
         }
         self.remove_first_backup()?;
         remove_if_present(self.disk, &self.layout.active_back())?;
-        units::forget_reserved(self.disk, self.layout, self.profile)?;
-        links::forget_replaced(self.disk, self.layout)?;
-        links::drop_dangling(self.disk, self.layout, self.profile, to)
+        units::remove_saved(self.disk, self.layout, self.profile)?;
+        links::remove_replaced(self.disk, self.layout)?;
+        links::remove_dangling(self.disk, self.layout, self.profile, to)
     }
 
     fn remove_first_backup(&self) -> io::Result<()> {
-        match self.disk.kind(&self.layout.backup_before())? {
-            Some(_) => self.disk.remove_dir_all(&self.layout.backup_before()),
+        match self.disk.kind(&self.layout.first_backup())? {
+            Some(_) => self.disk.remove_dir_all(&self.layout.first_backup()),
             None => Ok(()),
         }
     }

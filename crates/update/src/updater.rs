@@ -16,7 +16,7 @@ use crate::plan::{Facts, NotAsked, Plan, Urgency, decide, endpoint_to_ask};
 use crate::status_file::{self, CommandResult, last_status, next_status};
 use crate::switch::{SwitchPlan, Switched, database_for};
 use crate::versions::{active_version, is_complete, remove_others};
-use crate::{Circumstances, links, units};
+use crate::{RestoreConditions, links, units};
 
 const DISABLED: &str = "updates are disabled on this host; `refit-update enable` enables them";
 
@@ -190,10 +190,10 @@ impl Updater<'_> {
             return self.save_failure(state, answer, failed(failure));
         }
         let Environment { disk, layout, agent, clock, .. } = self.environment;
-        let circumstances =
-            Circumstances { proxy: proxy.to_owned(), now: clock.now(), trusted: agent.trusted_issuers() };
+        let conditions =
+            RestoreConditions { proxy: proxy.to_owned(), now: clock.now(), trusted: agent.trusted_issuers() };
         let from = state.active.clone();
-        let database = match database_for(disk, layout, from.as_ref(), version, &circumstances) {
+        let database = match database_for(disk, layout, from.as_ref(), version, &conditions) {
             Ok(database) => database,
             Err(reason) => {
                 let held = format!("{version} is older than what is active: {reason}");

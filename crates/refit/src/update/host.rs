@@ -154,7 +154,7 @@ impl Host {
     /// Rolls back a switch that was interrupted. Needs neither the network nor anything that TLS depends on.
     pub(super) fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, Failure> {
         if let Some(packages) = self.system_packages() {
-            packages.settle().map_err(Failure::failed)?;
+            packages.finish_interrupted_purge().map_err(Failure::failed)?;
         }
         self.environment().recover(recovery).map_err(Failure::failed)
     }
@@ -171,9 +171,9 @@ impl Host {
 
     /// The system's packages, unless this is an image or a second agent: those have none.
     fn system_packages(&self) -> Option<SystemPackages> {
-        let kept = self.layout.versions().join("kept-config");
+        let copy = self.layout.versions().join("kept-config");
         (self.layout.is_host() && !self.layout.is_suffixed())
-            .then(|| SystemPackages::new(&self.layout.agent_config(), &self.layout.data(), &kept))
+            .then(|| SystemPackages::new(&self.layout.agent_config(), &self.layout.data(), &copy))
     }
 
     fn packages(&self) -> Box<dyn Packages> {
