@@ -7,6 +7,8 @@
 mod cluster;
 #[path = "updating/full_disk.rs"]
 mod full_disk;
+#[path = "updating/recovery.rs"]
+mod recovery;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use refit_types::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, write_durably};
+use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_present, write_durably};
 use crate::layout::Layout;
 
 const COPY: &str = "sqlite.db";
@@ -60,21 +60,21 @@ pub struct IdentityFacts {
 
 /// Why a backup cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum BackupError {
     /// There is none, or it was never finished.
     #[error("there is no complete backup of the database of {0}")]
     Missing(Version),
     /// The note cannot be read.
-    #[error("the note of the backup of {version} cannot be read: {problem}")]
-    Garbled {
+    #[error("the note of the backup of {version} cannot be read: {error}")]
+    Unreadable {
         /// Of which version.
         version: Version,
         /// What is wrong.
-        problem: String,
+        error: String,
     },
     /// It is of something else.
     #[error("the backup is of {what} {found}, not of {wanted}")]
-    Foreign {
+    Mismatch {
         /// A version, or a control plane.
         what: &'static str,
         /// What it is of.
@@ -95,7 +95,7 @@ pub enum Unusable {
     },
     /// Nobody trusts who issued its identity.
     #[error("the identity in the backup of {version} was issued by {issuer}, which is no longer trusted")]
-    Distrusted {
+    Untrusted {
         /// Of which version.
         version: Version,
         /// By whom.
@@ -105,7 +105,7 @@ pub enum Unusable {
 
 /// What a backup is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct RestoreConditions {
     /// The control plane now.
     pub proxy: String,
     /// The time now.
@@ -119,7 +119,7 @@ pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Resul
     let folder = layout.backup(&spec.version);
     let note = folder.join(NOTE);
     create_dirs_durably(disk, &folder, 0o700)?;
-    remove_if_there(disk, &note)?;
+    remove_if_present(disk, &note)?;
     disk.sync_dir(&folder)?;
     copy_into(disk, layout, &folder)?;
     let note_of = BackupNote { version: "v1".into(), kind: "db_backup".into(), spec: spec.clone() };
@@ -128,8 +128,8 @@ pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Resul
 }
 
 /// Copies the database that was there before anything was installed: an agent of some other installation's.
-pub(crate) fn back_up_before(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
-    let folder = layout.backup_before();
+pub(crate) fn back_up_foreign(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+    let folder = layout.first_backup();
     create_dirs_durably(disk, &folder, 0o700)?;
     copy_into(disk, layout, &folder)
 }
@@ -143,43 +143,47 @@ fn copy_into(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> 
     disk.sync_dir(folder)
 }
 
-/// The backup of a version, if it can be restored under these circumstances.
-pub fn usable(
+/// The backup of a version, if it can be restored under these conditions.
+pub fn check_backup(
     disk: &dyn Disk,
     layout: &Layout,
     version: &Version,
-    circumstances: &Circumstances,
-) -> Result<BackupSpec, Unusable> {
+    conditions: &RestoreConditions,
+) -> Result<BackupSpec, BackupError> {
     let folder = layout.backup(version);
-    let missing = || Unusable::Missing(version.clone());
-    let garbled = |problem: String| Unusable::Garbled { version: version.clone(), problem };
+    let missing = || BackupError::Missing(version.clone());
+    let unreadable = |error: String| BackupError::Unreadable { version: version.clone(), error };
     let bytes = disk.read(&folder.join(NOTE)).map_err(|_| missing())?;
     if !matches!(disk.kind(&folder.join(COPY)), Ok(Some(FileKind::File { .. }))) {
         return Err(missing());
     }
-    let text = String::from_utf8(bytes).map_err(|error| garbled(error.to_string()))?;
-    let note: BackupNote = serde_saphyr::from_str(&text).map_err(|error| garbled(error.to_string()))?;
-    judge(note.spec, version, circumstances)
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let note: BackupNote = serde_saphyr::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    judge(note.spec, version, conditions)
 }
 
-fn judge(spec: BackupSpec, version: &Version, circumstances: &Circumstances) -> Result<BackupSpec, Unusable> {
+fn judge(
+    spec: BackupSpec,
+    version: &Version,
+    conditions: &RestoreConditions,
+) -> Result<BackupSpec, BackupError> {
     if spec.version != *version {
         let (found, wanted) = (spec.version.to_string(), version.to_string());
-        return Err(Unusable::Foreign { what: "version", found, wanted });
+        return Err(BackupError::Mismatch { what: "version", found, wanted });
     }
-    if spec.proxy != circumstances.proxy {
-        let (found, wanted) = (spec.proxy, circumstances.proxy.clone());
-        return Err(Unusable::Foreign { what: "the control plane", found, wanted });
+    if spec.proxy != conditions.proxy {
+        let (found, wanted) = (spec.proxy, conditions.proxy.clone());
+        return Err(BackupError::Mismatch { what: "the control plane", found, wanted });
     }
     if !spec.proved {
-        return Err(Unusable::Unproved(version.clone()));
+        return Err(BackupError::Unproved(version.clone()));
     }
-    if let Some(until) = spec.identity_valid_until.filter(|until| *until <= circumstances.now) {
-        return Err(Unusable::Expired { version: version.clone(), until });
+    if let Some(until) = spec.identity_valid_until.filter(|until| *until <= conditions.now) {
+        return Err(BackupError::Expired { version: version.clone(), until });
     }
     match &spec.identity_issuer {
-        Some(issuer) if !circumstances.trusted.is_empty() && !circumstances.trusted.contains(issuer) => {
-            Err(Unusable::Distrusted { version: version.clone(), issuer: issuer.clone() })
+        Some(issuer) if !conditions.trusted.is_empty() && !conditions.trusted.contains(issuer) => {
+            Err(BackupError::Untrusted { version: version.clone(), issuer: issuer.clone() })
         }
         _ => Ok(spec),
     }
@@ -187,7 +191,7 @@ fn judge(spec: BackupSpec, version: &Version, circumstances: &Circumstances) -> 
 
 /// Copies the backup of a version to where only a rename is left to do: while the agent still runs, because the copy
 /// is what takes time and room.
-pub fn prepare(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
+pub fn prepare_restore(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
     let aside = prepared(layout);
     remove_database(disk, &aside)?;
     disk.back_up_database(&layout.backup(version).join(COPY), &aside)?;
@@ -202,7 +206,7 @@ pub fn restore(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
 /// Gives back the database that was copied when a switch began. The copy itself takes its place, so that a full disk
 /// cannot stand in the way; it is worth nothing afterwards. To be called again after a cut. The agent must be fully
 /// stopped.
-pub(crate) fn give_back(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
+pub(crate) fn roll_back_database(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
     let copy = folder.join(COPY);
     if disk.kind(&copy)?.is_some() {
         match put_in_place(disk, layout, &copy) {
@@ -218,7 +222,7 @@ pub(crate) fn give_back(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::
         }
         disk.sync_dir(folder)?;
     }
-    remove_if_there(disk, &folder.join(NOTE))?;
+    remove_if_present(disk, &folder.join(NOTE))?;
     remove_database(disk, &prepared(layout))
 }
 
@@ -226,7 +230,7 @@ fn put_in_place(disk: &dyn Disk, layout: &Layout, copy: &Path) -> io::Result<()>
     let database = layout.database();
     // A log of the old database must not be taken for one of the new.
     for log in ["-wal", "-shm", "-journal"] {
-        remove_if_there(disk, &beside(&database, log))?;
+        remove_if_present(disk, &beside(&database, log))?;
     }
     disk.sync_dir(parent(&database))?;
     disk.rename(copy, &database)?;
@@ -245,17 +249,9 @@ fn beside(database: &Path, suffix: &str) -> PathBuf {
 
 fn remove_database(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     for suffix in ["", "-journal", "-wal", "-shm"] {
-        remove_if_there(disk, &beside(path, suffix))?;
+        remove_if_present(disk, &beside(path, suffix))?;
     }
     Ok(())
-}
-
-/// Removes a file or link, if there is one.
-pub(crate) fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    match disk.kind(path)? {
-        Some(_) => disk.remove_file(path),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -278,8 +274,8 @@ mod tests {
         }
     }
 
-    fn now() -> Circumstances {
-        Circumstances {
+    fn now() -> RestoreConditions {
+        RestoreConditions {
             proxy: "refit.example.com:3080".into(),
             now: at("2026-01-02T00:00:00Z"),
             trusted: vec!["sha256:aa".into()],
@@ -302,11 +298,11 @@ mod tests {
         open.execute_batch("CREATE TABLE things (name TEXT); INSERT INTO things VALUES ('old')").unwrap();
         back_up(&RealDisk, &layout, &spec()).unwrap();
         open.execute_batch("INSERT INTO things VALUES ('new')").unwrap();
-        assert_eq!(usable(&RealDisk, &layout, &spec().version, &now()).unwrap(), spec());
+        assert_eq!(check_backup(&RealDisk, &layout, &spec().version, &now()).unwrap(), spec());
         drop(open);
         assert_eq!(rows(&layout.database()), ["new", "old"]);
         std::fs::write(beside(&layout.database(), "-wal"), "a log of the old one").unwrap();
-        prepare(&RealDisk, &layout, &spec().version).unwrap();
+        prepare_restore(&RealDisk, &layout, &spec().version).unwrap();
         restore(&RealDisk, &layout).unwrap();
         assert_eq!(rows(&layout.database()), ["old"]);
         assert_eq!(rows(&layout.backup(&spec().version).join("sqlite.db")), ["old"], "it can be used again");
@@ -317,8 +313,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path(), &Profile::refit(), None);
         let (version, folder) = (spec().version, layout.backup(&spec().version));
-        let refused =
-            |now: &Circumstances| usable(&RealDisk, &layout, &version, now).unwrap_err().to_string();
+        let refused = |now: &RestoreConditions| {
+            check_backup(&RealDisk, &layout, &version, now).unwrap_err().to_string()
+        };
         assert_eq!(refused(&now()), "there is no complete backup of the database of 15.1.0");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("backup.yaml"), "spec: [").unwrap();
@@ -326,17 +323,17 @@ mod tests {
         std::fs::write(folder.join("sqlite.db"), "").unwrap();
         assert!(refused(&now()).contains("cannot be read"));
         let judged =
-            |spec: BackupSpec, now: &Circumstances| judge(spec, &version, now).unwrap_err().to_string();
+            |spec: BackupSpec, now: &RestoreConditions| judge(spec, &version, now).unwrap_err().to_string();
         let other = BackupSpec { version: "15.0.0".parse().unwrap(), ..spec() };
         assert!(judged(other, &now()).contains("is of version 15.0.0, not of 15.1.0"));
         let other = BackupSpec { proxy: "elsewhere:3080".into(), ..spec() };
         assert!(judged(other, &now()).contains("the control plane elsewhere:3080"));
         let unproved = BackupSpec { proved: false, ..spec() };
         assert!(judged(unproved, &now()).contains("never proved"));
-        let late = Circumstances { now: at("2026-02-01T00:00:00Z"), ..now() };
+        let late = RestoreConditions { now: at("2026-02-01T00:00:00Z"), ..now() };
         assert!(judged(spec(), &late).contains("was good until"));
-        let rotated = Circumstances { trusted: vec!["sha256:bb".into()], ..now() };
+        let rotated = RestoreConditions { trusted: vec!["sha256:bb".into()], ..now() };
         assert!(judged(spec(), &rotated).contains("no longer trusted"));
-        assert!(judge(spec(), &version, &Circumstances { trusted: Vec::new(), ..now() }).is_ok());
+        assert!(judge(spec(), &version, &RestoreConditions { trusted: Vec::new(), ..now() }).is_ok());
     }
 }

@@ -36,12 +36,12 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// It is not what it should be.
-    #[error("{path}: {problem}; mend it, or remove it and run `enable` again")]
-    Faulty {
+    #[error("{path}: {error}; mend it, or remove it and run `enable` again")]
+    Invalid {
         /// Which file.
         path: String,
         /// What is wrong, and where.
-        problem: String,
+        error: String,
     },
 }
 
@@ -55,8 +55,7 @@ impl Config {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => return Err(ConfigError::Disk { path: path.display().to_string(), source }),
         };
-        Self::parse(&bytes)
-            .map_err(|problem| ConfigError::Faulty { path: path.display().to_string(), problem })
+        Self::parse(&bytes).map_err(|error| ConfigError::Invalid { path: path.display().to_string(), error })
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_place() {
+    fn errors_name_their_field() {
         let told = |text: &str| Config::parse(text.as_bytes()).unwrap_err();
         assert!(told("- 1").contains("expected a map"));
         assert!(told("kind: node").contains("kind: expected agent_versions"));

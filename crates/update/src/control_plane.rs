@@ -3,22 +3,22 @@ use std::io::Read;
 use refit_types::{Edition, HostId, Version};
 use serde::Deserialize;
 
-use crate::archive::{Source, install, shown};
+use crate::archive::{Source, install, redacted};
 use crate::host::{Answer, ControlPlane, HostError};
 use crate::{Disk, Layout, Profile};
 
 /// An answer is a few hundred bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// CommandResult how many bytes have come, and how many there are.
-pub type OnProgress<'a> = &'a (dyn Fn(u64, Option<u64>) + Send + Sync);
+/// Called with how many bytes have arrived, and how many there are in total if that is known.
+pub type OnProgress<'a> = Box<dyn Fn(u64, Option<u64>) + Send + Sync + 'a>;
 
 /// The control plane by HTTPS: what it says, and the archives that it or a mirror has.
 pub struct HttpsControlPlane<'a> {
     /// Where archives come from.
-    pub source: &'a dyn Source,
-    /// Where answers come from: small ones, so without patience.
-    pub answers: &'a dyn Source,
+    pub source: Box<dyn Source + 'a>,
+    /// Where answers come from: small ones, so with short timeouts.
+    pub answers: Box<dyn Source + 'a>,
     /// The file system.
     pub disk: &'a dyn Disk,
     /// Where everything is.
@@ -29,7 +29,7 @@ pub struct HttpsControlPlane<'a> {
     pub proxy: String,
     /// Where archives are, if not there.
     pub base_url: Option<String>,
-    /// CommandResult how a download goes.
+    /// Shows how a download goes.
     pub progress: OnProgress<'a>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for HttpsControlPlane<'_> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Said {
+struct FindResponse {
     server_edition: Edition,
     agent_version: Version,
     agent_auto_update: bool,
@@ -57,7 +57,7 @@ impl HttpsControlPlane<'_> {
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    fn ask(&self) -> Result<Said, String> {
+    fn request_find(&self) -> Result<FindResponse, String> {
         let host = self.host().map(|host| format!("?host={host}")).unwrap_or_default();
         let url = format!("https://{}/v1/webapi/find{host}", self.proxy);
         let opened = self.answers.open(&url, 0).map_err(|error| error.to_string())?;
@@ -69,13 +69,13 @@ impl HttpsControlPlane<'_> {
 
 impl ControlPlane for HttpsControlPlane<'_> {
     fn find(&self) -> Result<Answer, HostError> {
-        let said = self.ask().map_err(HostError)?;
+        let response = self.request_find().map_err(HostError)?;
         Ok(Answer {
-            version: said.agent_version,
-            edition: said.server_edition,
-            auto_update: said.agent_auto_update,
-            jitter_seconds: said.agent_update_jitter_seconds,
-            attempt: said.agent_update_attempt,
+            version: response.agent_version,
+            edition: response.server_edition,
+            auto_update: response.agent_auto_update,
+            jitter_seconds: response.agent_update_jitter_seconds,
+            attempt: response.agent_update_attempt,
         })
     }
 
@@ -84,9 +84,9 @@ impl ControlPlane for HttpsControlPlane<'_> {
         let base = self.base_url.as_deref().unwrap_or(&own);
         let url = self.profile.artifact_url(base, answer.edition, &answer.version);
         let (disk, layout, profile) = (self.disk, self.layout, self.profile);
-        tracing::info!("Downloading {} from {}", answer.version, shown(&url));
+        tracing::info!("Downloading {} from {}", answer.version, redacted(&url));
         let installed =
-            install(disk, layout, profile, self.source, &url, &answer.version, &|bytes, total| {
+            install(disk, layout, profile, &*self.source, &url, &answer.version, &|bytes, total| {
                 (self.progress)(bytes, total);
             })
             .map_err(|error| HostError(error.to_string()))?;

@@ -1,6 +1,7 @@
 //! What went wrong, and at which step: kept for the operator and the control plane.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The steps and their words in one list, so that none is left out when a word is read.
 macro_rules! steps {
@@ -61,12 +62,26 @@ steps! {
     Uninstall => "uninstall",
 }
 
-impl FailedStep {
-    /// The step that a stored word means; nothing for a word of another version.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|step| step.as_str() == word)
-    }
+/// A stored word that this release knows no step for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a step that this release knows")]
+pub struct UnknownStep;
 
+impl FromStr for FailedStep {
+    type Err = UnknownStep;
+
+    fn from_str(word: &str) -> Result<Self, UnknownStep> {
+        Self::ALL.iter().copied().find(|step| step.as_str() == word).ok_or(UnknownStep)
+    }
+}
+
+impl AsRef<str> for FailedStep {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl FailedStep {
     /// Whether a failure says something about the version, and not about the host or the network: only then is it
     /// of use to wait before the next try.
     pub fn blames_the_version(self) -> bool {
@@ -128,7 +143,7 @@ mod tests {
             recover package uninstall";
         assert_eq!(words.join(" "), known);
         for step in FailedStep::ALL {
-            assert_eq!(FailedStep::from_word(step.as_str()), Some(*step));
+            assert_eq!(step.as_str().parse(), Ok(*step));
         }
         let failure = FailedStep::Health.failure("no agent answers");
         assert_eq!(failure.to_string(), "health: no agent answers");
@@ -139,7 +154,7 @@ mod tests {
         let blaming = FailedStep::ALL.iter().filter(|step| step.blames_the_version());
         assert_eq!(blaming.map(|step| step.as_str()).collect::<Vec<_>>(), ["validate", "restart", "health"]);
         for word in ["", "Health", "health ", "smoke"] {
-            assert_eq!(FailedStep::from_word(word), None, "{word:?}");
+            assert_eq!(word.parse::<FailedStep>(), Err(UnknownStep), "{word:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the updater needs of the host beside its disk: the service manager, the agent itself, and time.
+//! The seams of the updater beside the disk: the service manager, the agent, the system's packages, the clock, and the
+//! control plane. Implemented by `service`, `probe`, `packages`, `control_plane` and the program; by fakes in tests.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -9,68 +10,68 @@ use refit_types::Version;
 
 use crate::IdentityFacts;
 
-/// Something that the host could not do, in words.
+/// What the host could not do, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HostError(pub String);
 
-/// How the agent's service stands.
+/// The state of the agent's service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceState {
     /// It runs.
     Running,
-    /// It should, and does not get there: it starts, ends and is started again.
+    /// It should run, but fails: it starts, ends and is started again.
     Failing,
-    /// Nobody wants it to run now.
+    /// It is not supposed to run.
     Stopped,
 }
 
-/// Who starts and stops the agent, and wakes its updater.
+/// Starts and stops the agent, and runs its updater: a service manager.
 pub trait Service: Debug + Send + Sync {
-    /// Whether the agent is to run from the next boot on.
+    /// Whether the agent starts at boot.
     fn is_enabled(&self) -> Result<bool, HostError>;
 
-    /// Has it run, or not, from the next boot on.
+    /// Sets whether the agent starts at boot.
     fn set_enabled(&self, enabled: bool) -> Result<(), HostError>;
 
-    /// How it stands now.
+    /// Its state now.
     fn state(&self) -> Result<ServiceState, HostError>;
 
-    /// Asks the agent to become what is at the path that it was started by.
+    /// Asks the agent to re-execute its binary.
     fn reload(&self) -> Result<(), HostError>;
 
-    /// Stops it, and returns when it is gone.
+    /// Stops the agent, and returns when it has ended.
     fn stop(&self) -> Result<(), HostError>;
 
-    /// Has it started, without a wait for it to be ready.
+    /// Starts the agent without waiting until it is ready.
     fn start(&self) -> Result<(), HostError>;
 
     /// Reads the units again after they have changed.
     fn refresh(&self) -> Result<(), HostError>;
 
-    /// Has the updater run by itself from now on, or no longer.
+    /// Starts or stops the units that run the updater on schedule.
     fn set_updates(&self, on: bool) -> Result<(), HostError>;
 }
 
-/// How an agent that runs says it is.
+/// What a running agent reports of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What runs.
+    /// Its version.
     pub version: Version,
-    /// When it began to run.
+    /// When it started.
     pub started_at: Timestamp,
-    /// Whether the control plane answers it.
+    /// Whether it is connected to the control plane.
     pub connected: bool,
-    /// Why not, if it says so.
+    /// Why not, if it reports that.
     pub reason: Option<String>,
 }
 
-/// The agent, as far as it can be asked.
+/// The agent that is managed.
 pub trait Agent: Debug + Send + Sync {
-    /// What a binary says its version is, when it is run.
+    /// Runs a binary and returns the version that it reports.
     fn version_of(&self, binary: &Path) -> Result<Version, HostError>;
 
-    /// How the agent that runs now is; nothing if none answers.
+    /// What the running agent reports; nothing if none answers.
     fn condition(&self) -> Option<Condition>;
 
     /// What is known of the identity in the agent's database.
@@ -80,7 +81,7 @@ pub trait Agent: Debug + Send + Sync {
     fn trusted_issuers(&self) -> Vec<String>;
 }
 
-/// Time, as the updater sees it.
+/// The clock of the updater.
 pub trait Clock: Debug + Send + Sync {
     /// Now.
     fn now(&self) -> Timestamp;
@@ -89,26 +90,56 @@ pub trait Clock: Debug + Send + Sync {
     fn sleep(&self, length: Duration);
 }
 
-/// What the control plane says, and what it has to give.
+/// The system's package manager, as far as it manages the same agent.
+pub trait Packages: Debug + Send + Sync {
+    /// Whether the package is installed.
+    fn is_installed(&self, package: &str) -> Result<bool, HostError>;
+
+    /// Removes and purges the package, but keeps the agent's configuration and data.
+    fn purge(&self, package: &str) -> Result<(), HostError>;
+}
+
+/// Where the control plane is, and how it is verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `HOST[:PORT]`.
+    pub proxy: String,
+    /// Where archives are, if not at the control plane.
+    pub base_url: Option<String>,
+    /// The pin of the cluster's CA, beside the system's authorities and the agent's trust file.
+    pub ca_pin: Option<String>,
+}
+
+/// Makes clients of a control plane. A seam of its own, so that only commands that ask the control plane depend on
+/// trusted authorities and a TLS configuration.
+pub trait Connector {
+    /// The control plane that the agent's own configuration names.
+    fn default_proxy(&self) -> Result<String, HostError>;
+
+    /// A client of that control plane; nothing is asked yet.
+    fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError>;
+}
+
+/// A control plane.
 pub trait ControlPlane: Debug + Send + Sync {
     /// What this host should run, and whether to go there now.
     fn find(&self) -> Result<Answer, HostError>;
 
-    /// Brings a version onto the disk, complete.
+    /// Downloads a version and unpacks it; it is complete on the disk when this returns.
     fn fetch(&self, answer: &Answer) -> Result<(), HostError>;
 }
 
-/// What `find` says.
+/// The answer to `find`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What to run.
+    /// The version to run.
     pub version: Version,
-    /// Which build of it.
+    /// The edition of it.
     pub edition: refit_types::Edition,
     /// Whether to go there now.
     pub auto_update: bool,
-    /// Over how many seconds to spread that.
+    /// Over how many seconds the start is spread.
     pub jitter_seconds: u32,
-    /// The attempt, as the control plane counts it; 0 where it does not.
+    /// The attempt, as the control plane counts it; 0 if it does not.
     pub attempt: u64,
 }

@@ -102,7 +102,7 @@ impl Layout {
     }
 
     /// Where the database is kept that was there before anything was installed.
-    pub fn backup_before(&self) -> PathBuf {
+    pub fn first_backup(&self) -> PathBuf {
         self.versions().join("before")
     }
 

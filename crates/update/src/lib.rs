@@ -4,10 +4,10 @@
 
 pub mod archive;
 mod backup;
-
 mod config;
 mod control_plane;
 mod disk;
+mod environment;
 mod failure;
 mod health;
 mod host;
@@ -15,9 +15,12 @@ mod journal;
 mod layout;
 mod links;
 mod lock;
+mod outcome;
 mod packages;
+mod plan;
 mod probe;
 mod profile;
+mod rollback;
 mod service;
 mod status_file;
 mod supervisor;
@@ -26,28 +29,35 @@ mod takeover;
 mod uninstall;
 mod units;
 mod updater;
+mod versions;
 
 pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
 pub use backup::{
-    BackupNote, BackupSpec, Circumstances, IdentityFacts, Unusable, back_up, prepare, restore, usable,
+    BackupError, BackupNote, BackupSpec, IdentityFacts, RestoreConditions, back_up, check_backup,
+    prepare_restore, restore,
 };
 pub use config::{Config, ConfigError};
 pub use control_plane::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
-pub use failure::{FailedStep, StepFailed};
-pub use host::{Agent, Answer, Clock, Condition, ControlPlane, HostError, Service, ServiceState};
+pub use environment::Environment;
+pub use failure::{FailedStep, StepFailed, UnknownStep};
+pub use host::{
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, HostError, Packages, Service,
+    ServiceState,
+};
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use lock::{Lock, LockError};
+pub use outcome::{Outcome, UpdateError};
 pub use packages::{NoPackages, SystemPackages};
+pub use plan::Urgency;
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
+pub use rollback::Recovery;
 pub use service::{NoService, Supervised, Systemd};
 pub use status_file::last_status;
-pub use supervisor::{Supervision, SupervisorError, TIED, Tied, supervise};
-pub use switch::{
-    Database, Environment, Recovery, SwitchPlan, Switched, active_version, database_for, is_complete,
-    next_try,
-};
+pub use supervisor::{CHILD_COMMAND, ChildProgram, Supervision, SupervisorError, supervise};
+pub use switch::{Database, SwitchPlan, Switched, database_for};
 pub use uninstall::is_installed;
-pub use updater::{Outcome, Packages, UpdateError, Updater, Urgency};
+pub use updater::Updater;
+pub use versions::{active_version, is_complete};

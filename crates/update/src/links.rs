@@ -10,13 +10,13 @@ use crate::layout::Layout;
 use crate::profile::Profile;
 
 /// A link that there should be.
-pub(crate) struct Wanted {
+pub(crate) struct ManagedLink {
     pub(crate) name: String,
     pub(crate) link: PathBuf,
     pub(crate) target: PathBuf,
 }
 
-impl Wanted {
+impl ManagedLink {
     fn is_placed(&self, disk: &dyn Disk) -> io::Result<bool> {
         Ok(disk.kind(&self.link)? == Some(FileKind::Link) && disk.read_link(&self.link)? == self.target)
     }
@@ -40,8 +40,8 @@ impl Wanted {
     }
 }
 
-fn wanted(layout: &Layout, profile: &Profile) -> Vec<Wanted> {
-    let wanted = profile.binaries.iter().map(|binary| Wanted {
+fn wanted(layout: &Layout, profile: &Profile) -> Vec<ManagedLink> {
+    let wanted = profile.binaries.iter().map(|binary| ManagedLink {
         name: binary.clone(),
         link: layout.bin_link(binary),
         target: layout.bin_target(binary),
@@ -49,11 +49,11 @@ fn wanted(layout: &Layout, profile: &Profile) -> Vec<Wanted> {
     wanted.collect()
 }
 
-/// Makes the links. What else was there is put aside.
+/// Makes the links. What else was there is put copy.
 pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for wanted in wanted(layout, profile) {
         if !wanted.is_placed(disk)? {
-            put_aside(disk, layout, &wanted.name, &wanted.link)?;
+            save_replaced(disk, layout, &wanted.name, &wanted.link)?;
             wanted.place(disk)?;
         }
     }
@@ -62,11 +62,11 @@ pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::
 
 /// Whether any link is this agent's.
 pub(crate) fn is_any_placed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
-    any_of(disk, &wanted(layout, profile))
+    any_placed(disk, &wanted(layout, profile))
 }
 
 /// Whether any of these is there.
-pub(crate) fn any_of(disk: &dyn Disk, links: &[Wanted]) -> io::Result<bool> {
+pub(crate) fn any_placed(disk: &dyn Disk, links: &[ManagedLink]) -> io::Result<bool> {
     for link in links {
         if link.is_placed(disk)? {
             return Ok(true);
@@ -81,7 +81,7 @@ pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io:
 }
 
 /// Removes links to binaries that the active version does not have.
-pub(crate) fn drop_dangling(
+pub(crate) fn remove_dangling(
     disk: &dyn Disk,
     layout: &Layout,
     profile: &Profile,
@@ -96,9 +96,9 @@ pub(crate) fn drop_dangling(
 }
 
 /// Puts back what the links replaced, where nothing was active before.
-pub(crate) fn put_back(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for wanted in wanted(layout, profile) {
-        if !take_back(disk, layout, &wanted.name, &wanted.link)? {
+        if !restore_replaced(disk, layout, &wanted.name, &wanted.link)? {
             wanted.remove(disk)?;
         }
     }
@@ -106,41 +106,46 @@ pub(crate) fn put_back(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> i
 }
 
 /// What was replaced is kept here until the version has proved itself, and comes back if it does not.
-fn kept(layout: &Layout, name: &str) -> PathBuf {
+fn replaced_path(layout: &Layout, name: &str) -> PathBuf {
     layout.versions().join("replaced").join(name)
 }
 
 /// A copy, because the original must never be absent, and may be on another file system.
-pub(crate) fn put_aside(disk: &dyn Disk, layout: &Layout, name: &str, path: &Path) -> io::Result<()> {
-    let aside = kept(layout, name);
-    if disk.kind(&aside)?.is_some() {
+pub(crate) fn save_replaced(disk: &dyn Disk, layout: &Layout, name: &str, path: &Path) -> io::Result<()> {
+    let copy = replaced_path(layout, name);
+    if disk.kind(&copy)?.is_some() {
         return Ok(());
     }
     match disk.kind(path)? {
         None => Ok(()),
         Some(kind) => {
-            create_dirs_durably(disk, parent(&aside), 0o700)?;
+            create_dirs_durably(disk, parent(&copy), 0o700)?;
             match kind {
-                FileKind::Link => point_durably(disk, &aside, &disk.read_link(path)?),
-                _ => write_durably(disk, &aside, &disk.read(path)?, 0o755),
+                FileKind::Link => point_durably(disk, &copy, &disk.read_link(path)?),
+                _ => write_durably(disk, &copy, &disk.read(path)?, 0o755),
             }
         }
     }
 }
 
-/// Puts one thing back, if it was put aside.
-pub(crate) fn take_back(disk: &dyn Disk, layout: &Layout, name: &str, path: &Path) -> io::Result<bool> {
-    let aside = kept(layout, name);
-    match disk.kind(&aside)? {
-        Some(FileKind::Link) => point_durably(disk, path, &disk.read_link(&aside)?)?,
-        Some(_) => write_durably(disk, path, &disk.read(&aside)?, 0o755)?,
+/// Puts one thing back, if it was put copy.
+pub(crate) fn restore_replaced(
+    disk: &dyn Disk,
+    layout: &Layout,
+    name: &str,
+    path: &Path,
+) -> io::Result<bool> {
+    let copy = replaced_path(layout, name);
+    match disk.kind(&copy)? {
+        Some(FileKind::Link) => point_durably(disk, path, &disk.read_link(&copy)?)?,
+        Some(_) => write_durably(disk, path, &disk.read(&copy)?, 0o755)?,
         None => return Ok(false),
     }
     Ok(true)
 }
 
 /// What was replaced is no longer needed: the version has proved itself.
-pub(crate) fn forget_replaced(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+pub(crate) fn remove_replaced(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
     let folder = layout.versions().join("replaced");
     match disk.kind(&folder)? {
         Some(_) => {

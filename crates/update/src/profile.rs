@@ -1,4 +1,4 @@
-mod check;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,12 +83,12 @@ pub enum Readiness {
 
 /// A profile that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the profile {path} cannot be used: {problem}", path = .path.display())]
+#[error("the profile {path} cannot be used: {reason}", path = .path.display())]
 pub struct ProfileError {
     /// Which file.
     pub path: PathBuf,
     /// Why.
-    pub problem: String,
+    pub reason: String,
 }
 
 fn version_arguments() -> Vec<String> {

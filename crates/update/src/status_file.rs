@@ -1,36 +1,41 @@
-//! `status.json`: what the updater last did, for `status` and for the agent's heartbeat.
+//! `status.json`: how the last commands ended, for `status` and for the agent's heartbeat. The one place where a step is
+//! turned into the word that is stored, and back.
+
+use std::io;
 
 use jiff::Timestamp;
-use refit_types::{UpdateFailure, UpdaterStatus, Version};
+use refit_types::{StoredWord, UpdateFailure, UpdaterStatus, Version};
 
 use crate::config::Config;
+use crate::disk::write_durably;
+use crate::failure::FailedStep;
 use crate::host::Answer;
-use crate::updater::Outcome;
+use crate::outcome::Outcome;
 use crate::{Disk, Layout};
 
-/// What is so when a command has ended.
+/// What is known when a command has ended.
 pub(crate) struct CommandResult<'a> {
     pub(crate) config: &'a Config,
     pub(crate) answer: Option<&'a Answer>,
-    pub(crate) active: Option<Version>,
+    pub(crate) active: Option<&'a Version>,
     pub(crate) at: Timestamp,
 }
 
-/// The status after a command that came to this.
+/// The status after a command with this outcome.
 pub(crate) fn next_status(
     mut status: UpdaterStatus,
-    now: &CommandResult<'_>,
+    result: &CommandResult<'_>,
     outcome: &Outcome,
 ) -> UpdaterStatus {
-    if status.agent_version_installed != now.active {
+    if status.agent_version_installed.as_ref() != result.active {
         status.agent_version_previous = status.agent_version_installed.take();
         status.agent_edition_previous = status.agent_edition_installed.take();
-        status.agent_version_installed = now.active.clone();
-        status.agent_edition_installed = now.answer.map(|answer| answer.edition.into());
+        status.agent_version_installed = result.active.cloned();
+        status.agent_edition_installed = result.answer.map(|answer| answer.edition.into());
     }
-    status.agent_updates_enabled = now.config.enabled;
-    status.pinned_version = now.config.pinned_version.clone();
-    if let Some(answer) = now.answer {
+    status.agent_updates_enabled = result.config.enabled;
+    status.pinned_version = result.config.pinned_version.clone();
+    if let Some(answer) = result.answer {
         status.agent_version_desired = Some(answer.version.clone());
         status.agent_edition_desired = Some(answer.edition.into());
         status.agent_update_time_jitter = answer.jitter_seconds;
@@ -44,27 +49,83 @@ pub(crate) fn next_status(
             let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
             status.failures = if same { status.failures.saturating_add(1) } else { 1 };
             status.last_failure = Some(UpdateFailure {
-                attempt: now.answer.map(|answer| answer.attempt).unwrap_or_default(),
+                attempt: result.answer.map(|answer| answer.attempt).unwrap_or_default(),
                 version: version.clone(),
                 step: failure.step.as_str().into(),
                 reason: failure.reason.clone(),
-                at: now.at,
+                at: result.at,
             });
-            status.agent_update_time_last = Some(now.at);
+            status.agent_update_time_last = Some(result.at);
         }
-        Outcome::Switched { .. } => status.agent_update_time_last = Some(now.at),
+        Outcome::Switched { .. } => status.agent_update_time_last = Some(result.at),
         Outcome::Nothing(_) | Outcome::Later(_) | Outcome::Held(_) => {}
     }
     let last = status.last_failure.as_ref().map(|failure| &failure.version);
-    let is_active = last.is_some() && last == now.active.as_ref();
+    let is_active = last.is_some() && last == result.active;
     if is_active || matches!(outcome, Outcome::Switched { .. }) {
         (status.last_failure, status.failures) = (None, 0);
     }
     status
 }
 
-/// What was last told of the updater of a host; nothing if nothing can be read.
+/// The status that was saved last; the default if there is none that can be read.
 pub fn last_status(disk: &dyn Disk, layout: &Layout) -> UpdaterStatus {
     let read = disk.read(&layout.status()).ok();
     read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// Replaces the saved status.
+pub(crate) fn save(disk: &dyn Disk, layout: &Layout, status: &UpdaterStatus) -> io::Result<()> {
+    let bytes = serde_json::to_vec_pretty(status).map_err(io::Error::other)?;
+    write_durably(disk, &layout.status(), &bytes, 0o644)
+}
+
+/// The step of a stored failure. A word of a newer release stays in the status as it is.
+pub(crate) fn failed_step(failure: &UpdateFailure) -> StoredWord<FailedStep> {
+    match failure.step.parse() {
+        Ok(step) => StoredWord::Known(step),
+        Err(_) => StoredWord::Unknown(Box::new(failure.step.as_str().into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Profile, RealDisk};
+
+    #[test]
+    fn a_step_of_a_newer_release_survives_a_rewrite() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path(), &Profile::refit(), None);
+        std::fs::create_dir_all(layout.versions()).unwrap();
+        let stored = r#"{"failures": 2, "last_failure": {"attempt": 3, "version": "2.0.0", "step": "smoke",
+            "reason": "it burns", "at": "2026-01-01T00:00:00Z"}}"#;
+        std::fs::write(layout.status(), stored).unwrap();
+        let before = last_status(&RealDisk, &layout);
+        let step = failed_step(before.last_failure.as_ref().unwrap());
+        assert_eq!(step, StoredWord::Unknown(Box::new("smoke".into())));
+        let config = Config { enabled: true, ..Config::default() };
+        let result = CommandResult { config: &config, answer: None, active: None, at: Timestamp::UNIX_EPOCH };
+        let after = next_status(before.clone(), &result, &Outcome::Nothing(String::new()));
+        assert_ne!(after, before);
+        save(&RealDisk, &layout, &after).unwrap();
+        let written: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(layout.status()).unwrap()).unwrap();
+        assert_eq!((&written["last_failure"]["step"], &written["failures"]), (&"smoke".into(), &2.into()));
+    }
+
+    #[test]
+    fn a_failed_step_is_stored_by_its_word() {
+        let result = CommandResult {
+            config: &Config::default(),
+            answer: None,
+            active: None,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let failure = FailedStep::Health.failure("no agent answers");
+        let undone = Outcome::Undone { version: "2.0.0".parse().unwrap(), failure };
+        let stored = next_status(UpdaterStatus::default(), &result, &undone).last_failure.unwrap();
+        assert_eq!(stored.step, "health");
+        assert_eq!(failed_step(&stored), StoredWord::Known(FailedStep::Health));
+    }
 }

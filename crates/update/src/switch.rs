@@ -1,111 +1,67 @@
-//! From one version to another, with a way back from every moment of it.
+//! The switch from one version to another: backup, journal, pointer, restart, health. Called by `updater`; a step that
+//! fails after the journal is written is rolled back by `rollback`.
 
 use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_types::Version;
 
-use crate::backup::{back_up, back_up_before, give_back, prepare, restore, usable};
-use crate::disk::{Disk, FileKind, parent, point, point_durably, write_durably};
+use crate::backup::{back_up, back_up_foreign, check_backup, prepare_restore, restore};
+use crate::disk::{Disk, parent, point, point_durably, remove_if_present, write_durably};
+use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::health::{self, Verdict};
-use crate::host::{Agent, Clock, ControlPlane, Service, ServiceState};
+use crate::host::{ControlPlane, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::profile::Profile;
-use crate::{BackupSpec, Circumstances, NoService, Unusable, links, units};
+use crate::{BackupError, BackupSpec, RestoreConditions, links, units};
 
-/// What a switch works with.
-#[derive(Debug, Clone, Copy)]
-pub struct Environment<'a> {
-    /// The file system.
-    pub disk: &'a dyn Disk,
-    /// Where everything is.
-    pub layout: &'a Layout,
-    /// What is managed.
-    pub profile: &'a Profile,
-    /// Who starts and stops the agent.
-    pub service: &'a dyn Service,
-    /// The agent.
-    pub agent: &'a dyn Agent,
-    /// Time.
-    pub clock: &'a dyn Clock,
-    /// Who says what to run.
-    pub control: &'a dyn ControlPlane,
-}
-
-/// What becomes of the agent's database when versions change.
+/// What becomes of the agent's database in a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Database {
-    /// The new version goes on with what is there.
+    /// The new version continues with the current database.
     Keep,
-    /// It gets back what it had when it was left.
+    /// The new version gets back the database it had when it was last active.
     Restore,
 }
 
-/// Where a switch leads.
+/// One switch.
 #[derive(Debug, Clone, Copy)]
 pub struct SwitchPlan<'a> {
-    /// What is active; nothing on a fresh host.
+    /// The active version; nothing on a fresh host.
     pub from: Option<&'a Version>,
-    /// What is to be.
+    /// The version to activate, which is complete on the disk.
     pub to: &'a Version,
     /// What becomes of the database.
     pub database: Database,
-    /// The control plane that the agent belongs to.
+    /// The control plane that the agent belongs to, as the backup records it.
     pub proxy: &'a str,
-}
-
-/// Who asks for a recovery: whether there may be an agent to stop, and to start again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
-    /// Whoever starts the agent next, and wants nothing else started or stopped meanwhile.
-    BeforeStart,
-    /// Somebody on a host that is up: the agent stops for it, and runs again if it ran before the switch.
-    Online,
+    /// Whether the control plane has to confirm the version right before the pointer moves.
+    pub confirm: bool,
 }
 
 /// How a switch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switched {
-    /// The new version is active, and proved that it works if it was to run.
+    /// The new version is active, and is healthy unless the agent was stopped.
     Done,
-    /// It was called off before anything changed.
+    /// The control plane no longer wants the version; nothing has changed.
     CalledOff,
-    /// It was undone: the old version is active again, with its own database.
+    /// It was rolled back: the old version is active again, with its own database.
     Undone(StepFailed),
 }
 
-/// The version that the pointer names.
-pub fn active_version(disk: &dyn Disk, layout: &Layout) -> io::Result<Option<Version>> {
-    match disk.kind(&layout.active())? {
-        Some(FileKind::Link) => {
-            let target = disk.read_link(&layout.active())?;
-            let name = target.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-            Ok(name.and_then(|name| name.parse().ok()))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Whether a version is on the disk, whole.
-pub fn is_complete(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<bool> {
-    Ok(disk.kind(&layout.checksum(version))?.is_some())
-}
-
-/// What becomes of the database on the way to a version: a downgrade needs the backup that was made when that
-/// version was left; a version that is gone back to gets its own back too; all others go on with what is there.
+/// What becomes of the database in a switch: a downgrade needs the backup that was made when that version was left;
+/// an upgrade to a version that was active before restores its backup too; every other version keeps the database.
 pub fn database_for(
     disk: &dyn Disk,
     layout: &Layout,
     from: Option<&Version>,
     to: &Version,
-    circumstances: &Circumstances,
-) -> Result<Database, Unusable> {
+    conditions: &RestoreConditions,
+) -> Result<Database, BackupError> {
     let is_downgrade = from.is_some_and(|from| to < from);
-    match usable(disk, layout, to, circumstances) {
+    match check_backup(disk, layout, to, conditions) {
         Ok(_) if from.is_some() => Ok(Database::Restore),
         Ok(_) => Ok(Database::Keep),
         Err(reason) if is_downgrade => Err(reason),
@@ -114,54 +70,54 @@ pub fn database_for(
 }
 
 impl Environment<'_> {
-    /// Switches to a version that is complete. What is left is backed up first, and the way back is durable
-    /// before anything changes; `still` is asked last before that.
+    /// Switches to a version. The database is backed up and the journal is durable before anything changes; an
+    /// error means that nothing has.
     pub fn switch(
         &self,
-        way: SwitchPlan<'_>,
-        still: &dyn Fn() -> Result<bool, StepFailed>,
+        plan: SwitchPlan<'_>,
+        control_plane: &dyn ControlPlane,
     ) -> Result<Switched, StepFailed> {
-        let SwitchPlan { from, to, database, .. } = way;
+        let SwitchPlan { from, to, database, confirm, .. } = plan;
         self.validate(to)?;
-        let backed_up = self.back_up(way)?;
+        let backed_up = self.back_up(plan)?;
         if database == Database::Restore {
-            prepare(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
+            prepare_restore(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
         }
-        units::forget_reserved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
+        units::remove_saved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         let state = self.service.state().map_err(FailedStep::Service.failed())?;
-        if !still()? {
+        if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
         }
         let journal = Journal {
             from: from.cloned(),
             to: to.clone(),
-            step: Step::Pointing,
+            step: Step::Prepared,
             backed_up,
             runs: state != ServiceState::Stopped,
         };
         journal.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
-        let gone = self.go(&journal, database, state);
-        let settled =
-            gone.and_then(|()| Journal::clear(self.disk, self.layout).map_err(FailedStep::Settle.failed()));
-        match settled {
+        let activated = self
+            .activate(&journal, database, state, control_plane)
+            .and_then(|()| Journal::clear(self.disk, self.layout).map_err(FailedStep::Settle.failed()));
+        match activated {
             Ok(()) => {
-                if let Err(error) = self.settle(to, state) {
-                    tracing::warn!("What was kept for the way back could not be removed: {error}");
+                if let Err(error) = self.remove_rollback_files(to, state) {
+                    tracing::warn!("Files kept for a rollback could not be removed: {error}");
                 }
                 Ok(Switched::Done)
             }
             Err(failure) => {
                 tracing::warn!("{to} failed at {failure}");
-                Ok(Switched::Undone(self.undo_after(journal, failure, state)))
+                Ok(Switched::Undone(self.roll_back_after(journal, failure, state, control_plane)))
             }
         }
     }
 
-    /// Every binary of the version runs, or none is switched to.
+    /// Runs every binary of the version and compares the version that it reports.
     fn validate(&self, to: &Version) -> Result<(), StepFailed> {
-        let folder = self.layout.version(to).join("bin");
+        let directory = self.layout.version(to).join("bin");
         for binary in &self.profile.binaries {
-            let path = folder.join(binary);
+            let path = directory.join(binary);
             if self.disk.kind(&path).map_err(FailedStep::Validate.failed())?.is_none() {
                 let reason = format!("{to} has no {binary}");
                 return Err(FailedStep::Validate.failure(reason));
@@ -176,14 +132,14 @@ impl Environment<'_> {
         Ok(())
     }
 
-    /// Whether there was anything to back up.
+    /// Backs up the database of the version that is left; returns whether there was one.
     fn back_up(&self, SwitchPlan { from, proxy, .. }: SwitchPlan<'_>) -> Result<bool, StepFailed> {
         if self.disk.kind(&self.layout.database()).map_err(FailedStep::Backup.failed())?.is_none() {
             return Ok(false);
         }
         let Some(from) = from else {
-            back_up_before(self.disk, self.layout).map_err(FailedStep::Backup.failed())?;
-            tracing::info!("Backed up the database that was there before");
+            back_up_foreign(self.disk, self.layout).map_err(FailedStep::Backup.failed())?;
+            tracing::info!("Backed up the database of the installation before this one");
             return Ok(true);
         };
         let identity = self.agent.identity();
@@ -193,15 +149,15 @@ impl Environment<'_> {
             creation_time: self.clock.now(),
             identity_valid_until: identity.valid_until,
             identity_issuer: identity.issuer,
-            proved: self.is_proved(from).map_err(FailedStep::Backup.failed())?,
+            proved: self.record_proof(from).map_err(FailedStep::Backup.failed())?,
         };
         back_up(self.disk, self.layout, &spec).map_err(FailedStep::Backup.failed())?;
         tracing::info!("Backed up the database of {from}");
         Ok(true)
     }
 
-    /// Whether a version ever worked: when it was switched to, since then, or now.
-    pub(crate) fn is_proved(&self, version: &Version) -> io::Result<bool> {
+    /// Records that a version works if its agent is connected now; returns whether it has ever worked on this host.
+    pub(crate) fn record_proof(&self, version: &Version) -> io::Result<bool> {
         if self.disk.kind(&self.layout.proved(version))?.is_some() {
             return Ok(true);
         }
@@ -213,13 +169,20 @@ impl Environment<'_> {
         Ok(works)
     }
 
-    fn go(&self, journal: &Journal, database: Database, state: ServiceState) -> Result<(), StepFailed> {
+    /// Moves the pointer and restarts the agent, and returns when the new version is healthy.
+    fn activate(
+        &self,
+        journal: &Journal,
+        database: Database,
+        state: ServiceState,
+        control_plane: &dyn ControlPlane,
+    ) -> Result<(), StepFailed> {
         let to = &journal.to;
         links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
-        // From here on whoever starts the agent may start the new version.
-        let running = Journal { step: Step::Running, ..journal.clone() };
-        running.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
-        // Only an agent of ours was started by a path that leads to the new version.
+        // From here on a start of the agent may start the new version.
+        let switching = Journal { step: Step::Switching, ..journal.clone() };
+        switching.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
+        // An agent of another installation was not started through the `active` link and cannot re-execute into it.
         let reloads = state == ServiceState::Running && database == Database::Keep && journal.from.is_some();
         if state != ServiceState::Stopped && !reloads || database == Database::Restore {
             tracing::info!("Stopping {}", self.layout.unit());
@@ -232,13 +195,14 @@ impl Environment<'_> {
         if let Some(from) = &journal.from {
             let (back, target) = (self.layout.active_back(), self.layout.active_target(from));
             point_durably(self.disk, &back, &target).map_err(FailedStep::Switch.failed())?;
-            units::reserve(self.disk, self.layout, self.profile, to).map_err(FailedStep::Switch.failed())?;
+            units::save_for_rollback(self.disk, self.layout, self.profile, to)
+                .map_err(FailedStep::Switch.failed())?;
         }
         let since = self.clock.now();
         point(self.disk, &self.layout.active(), &self.layout.active_target(to))
             .map_err(FailedStep::Switch.failed())?;
         if reloads {
-            // While the agent starts, the rest is done: the journal has the way back from all of it.
+            // The agent starts while the rest is done; the journal covers all of it.
             self.service.reload().map_err(FailedStep::Restart.failed())?;
         }
         self.disk.sync_dir(parent(&self.layout.active())).map_err(FailedStep::Switch.failed())?;
@@ -258,12 +222,17 @@ impl Environment<'_> {
                 tracing::info!("Started {unit}");
             }
         }
-        self.is_healthy(to, since).map_err(FailedStep::Health.failed())
+        self.wait_until_healthy(to, since, control_plane).map_err(FailedStep::Health.failed())
     }
 
-    fn is_healthy(&self, version: &Version, since: Timestamp) -> Result<(), String> {
-        let reaches = || self.control.find().is_ok();
-        match health::wait(self.agent, self.clock, &reaches, version, since) {
+    fn wait_until_healthy(
+        &self,
+        version: &Version,
+        since: Timestamp,
+        control_plane: &dyn ControlPlane,
+    ) -> Result<(), String> {
+        let is_reachable = || control_plane.find().is_ok();
+        match health::wait(self.agent, self.clock, &is_reachable, version, since) {
             Verdict::Healthy => {
                 tracing::info!("{version} is healthy");
                 Ok(())
@@ -272,134 +241,58 @@ impl Environment<'_> {
         }
     }
 
-    fn point_back(&self, from: &Version) -> io::Result<()> {
-        let (back, active) = (self.layout.active_back(), self.layout.active());
-        let is_there = self.disk.kind(&back)? == Some(FileKind::Link)
-            && self.disk.read_link(&back)? == self.layout.active_target(from);
-        if is_there {
-            self.disk.rename(&back, &active)?;
-            self.disk.sync_dir(parent(&active))
-        } else if active_version(self.disk, self.layout)?.as_ref() == Some(from) {
-            Ok(())
-        } else {
-            point_durably(self.disk, &active, &self.layout.active_target(from))
-        }
-    }
-
-    /// The switch holds: what was only kept for the way back can go.
-    fn settle(&self, to: &Version, state: ServiceState) -> io::Result<()> {
+    /// The switch is final: removes the files that were only kept for a rollback.
+    fn remove_rollback_files(&self, to: &Version, state: ServiceState) -> io::Result<()> {
         if state != ServiceState::Stopped {
             write_durably(self.disk, &self.layout.proved(to), b"", 0o644)?;
         }
-        self.forget_before()?;
-        crate::backup::remove_if_there(self.disk, &self.layout.active_back())?;
-        units::forget_reserved(self.disk, self.layout, self.profile)?;
-        links::forget_replaced(self.disk, self.layout)?;
-        links::drop_dangling(self.disk, self.layout, self.profile, to)
+        self.remove_first_backup()?;
+        remove_if_present(self.disk, &self.layout.active_back())?;
+        units::remove_saved(self.disk, self.layout, self.profile)?;
+        links::remove_replaced(self.disk, self.layout)?;
+        links::remove_dangling(self.disk, self.layout, self.profile, to)
     }
 
-    fn forget_before(&self) -> io::Result<()> {
-        match self.disk.kind(&self.layout.backup_before())? {
-            Some(_) => self.disk.remove_dir_all(&self.layout.backup_before()),
+    fn remove_first_backup(&self) -> io::Result<()> {
+        match self.disk.kind(&self.layout.first_backup())? {
+            Some(_) => self.disk.remove_dir_all(&self.layout.first_backup()),
             None => Ok(()),
         }
     }
 
-    /// Goes back after a failure, and says what became of it.
-    fn undo_after(&self, journal: Journal, failure: StepFailed, state: ServiceState) -> StepFailed {
+    /// Rolls back after a failure; returns the failure, with what went wrong in the rollback added to it.
+    fn roll_back_after(
+        &self,
+        journal: Journal,
+        failure: StepFailed,
+        state: ServiceState,
+        control_plane: &dyn ControlPlane,
+    ) -> StepFailed {
         let since = self.clock.now();
-        let undone = Journal::load(self.disk, self.layout)
+        let rolled_back = Journal::load(self.disk, self.layout)
             .map_err(FailedStep::Undo.failed())
-            .and_then(|stored| self.undo(&stored.unwrap_or_else(|| journal.clone())));
-        let more = match (undone, &journal.from) {
-            (Err(error), _) => format!("; the way back failed at {error}; the next update tries it again"),
-            (Ok(()), Some(from)) if state == ServiceState::Running => match self.is_healthy(from, since) {
-                Ok(()) => return failure,
-                Err(reason) => format!("; {from} is active again and does not work either: {reason}"),
-            },
+            .and_then(|stored| self.roll_back(&stored.unwrap_or_else(|| journal.clone())));
+        let more = match (rolled_back, &journal.from) {
+            (Err(error), _) => format!("; the rollback failed at {error}; the next update repeats it"),
+            (Ok(()), Some(from)) if state == ServiceState::Running => {
+                match self.wait_until_healthy(from, since, control_plane) {
+                    Ok(()) => return failure,
+                    Err(reason) => format!("; {from} is active again and is not healthy either: {reason}"),
+                }
+            }
             (Ok(()), _) => return failure,
         };
         StepFailed { reason: failure.reason + &more, ..failure }
     }
 
-    /// Goes back to what was before, pointer and database.
-    fn undo(&self, journal: &Journal) -> Result<(), StepFailed> {
-        if journal.step == Step::Running {
-            self.service.stop().map_err(FailedStep::Undo.failed())?;
-            if journal.backed_up {
-                give_back(self.disk, self.layout, &self.backup_of(journal))
-                    .map_err(FailedStep::Undo.failed())?;
-            }
-        }
-        match &journal.from {
-            Some(from) => self.point_back(from).map_err(FailedStep::Undo.failed())?,
-            None => self.point_nowhere().map_err(FailedStep::Undo.failed())?,
-        }
-        let has_changed = match &journal.from {
-            Some(from) => {
-                tracing::info!("Went back to {from} and its database");
-                units::take_reserved(self.disk, self.layout, self.profile)
-                    .map_err(FailedStep::Undo.failed())?
-            }
-            None => {
-                tracing::info!("Went back to what was there before");
-                true
-            }
-        };
-        if has_changed {
-            self.service.refresh().map_err(FailedStep::Undo.failed())?;
-        }
-        if journal.runs {
-            tracing::info!("Starting {}", self.layout.unit());
-            self.service.start().map_err(FailedStep::Undo.failed())?;
-        }
-        // Last: whoever is cut off before has it all to do again, and it can be done again.
-        Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())
-    }
-
-    fn backup_of(&self, journal: &Journal) -> PathBuf {
-        match &journal.from {
-            Some(from) => self.layout.backup(from),
-            None => self.layout.backup_before(),
-        }
-    }
-
-    fn point_nowhere(&self) -> io::Result<()> {
-        crate::backup::remove_if_there(self.disk, &self.layout.active())?;
-        self.disk.sync_dir(parent(&self.layout.active()))?;
-        links::put_back(self.disk, self.layout, self.profile)?;
-        units::put_back(self.disk, self.layout, self.profile)?;
-        links::forget_replaced(self.disk, self.layout)
-    }
-
+    /// Copies the units of a version into place; returns whether any has changed.
     pub(crate) fn place_units(&self, version: &Version, is_fresh: bool) -> io::Result<bool> {
         units::place(self.disk, self.layout, self.profile, version, is_fresh)
     }
-
-    /// Undoes what an updater was cut off in the middle of; what it undid, if anything. An agent that runs although it is
-    /// only to start is stopped for it, and started again.
-    pub fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, StepFailed> {
-        let Some(journal) = Journal::load(self.disk, self.layout).map_err(FailedStep::Recover.failed())?
-        else {
-            return Ok(None);
-        };
-        tracing::warn!("An update to {} was cut off; going back", journal.to);
-        let is_online = match recovery {
-            Recovery::Online => true,
-            Recovery::BeforeStart => matches!(self.service.state(), Ok(ServiceState::Running)),
-        };
-        match is_online {
-            true => self.undo(&journal)?,
-            false => Environment { service: &NoService, ..*self }.undo(&journal)?,
-        }
-        Ok(Some(journal))
-    }
 }
 
-/// How long after a failure the same version is tried again: longer each time.
-pub fn next_try(failures: u32, failed_at: Timestamp) -> Timestamp {
-    const FIRST: Duration = Duration::from_secs(30 * 60);
-    const LONGEST: Duration = Duration::from_secs(24 * 3600);
-    let wait = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST);
-    failed_at.saturating_add(wait).unwrap_or(Timestamp::MAX)
+/// Asks the control plane whether this host should still go to the version now.
+fn is_still_due(control_plane: &dyn ControlPlane, version: &Version) -> Result<bool, StepFailed> {
+    let answer = control_plane.find().map_err(FailedStep::Find.failed())?;
+    Ok(answer.auto_update && answer.version == *version)
 }

@@ -4,19 +4,18 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backup::remove_if_there;
-use crate::disk::write_durably;
+use crate::disk::{remove_if_present, write_durably};
+use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::ServiceState;
+use crate::host::{Packages, ServiceState};
 use crate::links;
-use crate::switch::{Environment, active_version};
 use crate::units;
-use crate::updater::Packages;
+use crate::versions::active_version;
 
 /// How the service was before the package went, which stops, disables and masks what has the same name. On the disk
 /// until the service is so again: whoever is cut off in between goes on from it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Before {
+struct ServiceSnapshot {
     enabled: bool,
     running: bool,
     masked: bool,
@@ -31,7 +30,7 @@ impl Environment<'_> {
         let note = self.layout.versions().join("takeover.json");
         if packages.is_installed(package).map_err(FailedStep::Package.failed())? {
             if self.disk.kind(&note).map_err(FailedStep::Package.failed())?.is_none() {
-                let before = self.service_now()?;
+                let before = self.service_snapshot()?;
                 let bytes = serde_json::to_vec(&before)
                     .map_err(io::Error::other)
                     .map_err(FailedStep::Package.failed())?;
@@ -43,22 +42,22 @@ impl Environment<'_> {
         let Ok(bytes) = self.disk.read(&note) else { return Ok(()) };
         let before =
             serde_json::from_slice(&bytes).map_err(io::Error::other).map_err(FailedStep::Package.failed())?;
-        self.be_as(before)?;
-        remove_if_there(self.disk, &note).map_err(FailedStep::Package.failed())?;
+        self.restore_service(before)?;
+        remove_if_present(self.disk, &note).map_err(FailedStep::Package.failed())?;
         self.disk.sync_dir(&self.layout.versions()).map_err(FailedStep::Package.failed())
     }
 
-    fn service_now(&self) -> Result<Before, StepFailed> {
-        Ok(Before {
+    fn service_snapshot(&self) -> Result<ServiceSnapshot, StepFailed> {
+        Ok(ServiceSnapshot {
             enabled: self.service.is_enabled().map_err(FailedStep::Package.failed())?,
             running: self.service.state().map_err(FailedStep::Package.failed())? != ServiceState::Stopped,
             masked: units::is_masked(self.disk, self.layout).map_err(FailedStep::Package.failed())?,
         })
     }
 
-    fn be_as(&self, before: Before) -> Result<(), StepFailed> {
+    fn restore_service(&self, before: ServiceSnapshot) -> Result<(), StepFailed> {
         if !before.masked && units::is_masked(self.disk, self.layout).map_err(FailedStep::Package.failed())? {
-            remove_if_there(self.disk, &self.layout.mask()).map_err(FailedStep::Package.failed())?;
+            remove_if_present(self.disk, &self.layout.mask()).map_err(FailedStep::Package.failed())?;
         }
         links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         if let Some(active) = active_version(self.disk, self.layout).map_err(FailedStep::Link.failed())? {
@@ -68,7 +67,7 @@ impl Environment<'_> {
         if before.enabled {
             self.service.set_enabled(true).map_err(FailedStep::Package.failed())?;
         }
-        let now = self.service_now()?;
+        let now = self.service_snapshot()?;
         match before.running && !now.running {
             true => self.service.start().map_err(FailedStep::Package.failed()),
             false => Ok(()),

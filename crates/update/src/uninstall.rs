@@ -2,13 +2,13 @@
 
 use std::io;
 
-use crate::backup::remove_if_there;
-use crate::disk::{Disk, parent, remove_if_empty};
+use crate::disk::{Disk, parent, remove_if_empty, remove_if_present};
+use crate::environment::Environment;
 use crate::failure::FailedStep;
 use crate::layout::Layout;
+use crate::outcome::UpdateError;
 use crate::profile::Profile;
-use crate::switch::Environment;
-use crate::updater::{UpdateError, Updater};
+use crate::updater::Updater;
 use crate::{links, units};
 
 /// What is among the versions wherever somebody looked for an updater: the lock of one that did, and an agent's bell.
@@ -35,17 +35,17 @@ impl Updater<'_> {
     /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
     /// agent's configuration, database and identity stay. Says whether there was anything: if not, nothing is touched.
     pub fn uninstall(&self) -> Result<bool, UpdateError> {
-        let Environment { disk, layout, profile, service, .. } = self.parts;
+        let Environment { disk, layout, profile, service, .. } = self.environment;
         if !is_installed(disk, layout, profile).map_err(FailedStep::Uninstall.failed())? {
             return Ok(false);
         }
-        let mut config = self.config()?;
+        let mut config = self.load_config()?;
         config.enabled = false;
         if disk.kind(&layout.config()).map_err(FailedStep::Uninstall.failed())?.is_some() {
             config.store(disk, &layout.config())?;
         }
         service.set_updates(false).map_err(FailedStep::Uninstall.failed())?;
-        let active = self.active()?;
+        let active = self.load_active()?;
         if active.is_some() {
             service.stop().map_err(FailedStep::Uninstall.failed())?;
             tracing::info!("Stopped {}", layout.unit());
@@ -58,7 +58,7 @@ impl Updater<'_> {
         }
         units::remove(disk, layout, profile, active.as_ref()).map_err(FailedStep::Uninstall.failed())?;
         tracing::info!("Removed the links and units");
-        remove_if_there(disk, &layout.active()).map_err(FailedStep::Uninstall.failed())?;
+        remove_if_present(disk, &layout.active()).map_err(FailedStep::Uninstall.failed())?;
         disk.sync_dir(&layout.data()).map_err(FailedStep::Uninstall.failed())?;
         service.refresh().map_err(FailedStep::Uninstall.failed())?;
         disk.remove_dir_all(&layout.versions()).map_err(FailedStep::Uninstall.failed())?;

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use refit_types::Version;
 
-use crate::backup::remove_if_there;
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_empty, write_durably};
+use crate::disk::{
+    Disk, FileKind, create_dirs_durably, parent, remove_if_empty, remove_if_present, write_durably,
+};
 use crate::layout::Layout;
-use crate::links::{Wanted, any_of, put_aside, take_back};
+use crate::links::{ManagedLink, any_placed, restore_replaced, save_replaced};
 use crate::profile::Profile;
 
 /// Copies the units of a version to where they are read, and says whether any was another. What else was there on a
-/// fresh host is put aside.
+/// fresh host is put copy.
 pub(crate) fn place(
     disk: &dyn Disk,
     layout: &Layout,
@@ -29,7 +30,7 @@ pub(crate) fn place(
         let path = layout.unit_path(unit);
         if disk.read(&path).ok().as_deref() != Some(text.as_slice()) {
             if is_fresh {
-                put_aside(disk, layout, &layout.unit_name(unit), &path)?;
+                save_replaced(disk, layout, &layout.unit_name(unit), &path)?;
             }
             create_dirs_durably(disk, parent(&path), 0o755)?;
             write_durably(disk, &path, &text, 0o644)?;
@@ -51,23 +52,28 @@ pub(crate) fn place(
 
 /// Keeps the units that are there beside themselves where a version has others: a full disk cannot stand in the way of
 /// a rename.
-pub(crate) fn reserve(disk: &dyn Disk, layout: &Layout, profile: &Profile, to: &Version) -> io::Result<()> {
+pub(crate) fn save_for_rollback(
+    disk: &dyn Disk,
+    layout: &Layout,
+    profile: &Profile,
+    to: &Version,
+) -> io::Result<()> {
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         let Ok(text) = disk.read(&path) else { continue };
         if disk.read(&layout.unit_source(to, unit))? != text {
-            write_durably(disk, &reserved(&path), &text, 0o644)?;
+            write_durably(disk, &saved_path(&path), &text, 0o644)?;
         }
     }
     Ok(())
 }
 
 /// Puts back what was kept so, and says whether there was any.
-pub(crate) fn take_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
+pub(crate) fn restore_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     let mut has_changed = false;
     for path in profile.units().map(|unit| layout.unit_path(unit)) {
-        if disk.kind(&reserved(&path))?.is_some() {
-            disk.rename(&reserved(&path), &path)?;
+        if disk.kind(&saved_path(&path))?.is_some() {
+            disk.rename(&saved_path(&path), &path)?;
             disk.sync_dir(parent(&path))?;
             has_changed = true;
         }
@@ -76,8 +82,8 @@ pub(crate) fn take_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile)
 }
 
 /// What was kept so is no longer needed, and must not be taken for what the next switch keeps.
-pub(crate) fn forget_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
-    for path in profile.units().map(|unit| reserved(&layout.unit_path(unit))) {
+pub(crate) fn remove_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+    for path in profile.units().map(|unit| saved_path(&layout.unit_path(unit))) {
         if disk.kind(&path)?.is_some() {
             disk.remove_file(&path)?;
             disk.sync_dir(parent(&path))?;
@@ -87,28 +93,28 @@ pub(crate) fn forget_reserved(disk: &dyn Disk, layout: &Layout, profile: &Profil
 }
 
 /// No unit, by its name.
-fn reserved(path: &Path) -> PathBuf {
+fn saved_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".back");
     name.into()
 }
 
 /// Puts back what the units replaced, where nothing was active before; removes what replaced nothing.
-pub(crate) fn put_back(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
+pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for unit in profile.units() {
         let path = layout.unit_path(unit);
-        if !take_back(disk, layout, &layout.unit_name(unit), &path)? {
-            remove_if_there(disk, &path)?;
+        if !restore_replaced(disk, layout, &layout.unit_name(unit), &path)? {
+            remove_if_present(disk, &path)?;
         }
     }
     Ok(())
 }
 
 /// Every link by which the updater is started at boot.
-fn wants(layout: &Layout, profile: &Profile) -> Vec<Wanted> {
+fn wants(layout: &Layout, profile: &Profile) -> Vec<ManagedLink> {
     let units = profile.updater_units.iter();
     let wanted = units.filter_map(|unit| {
-        Some(Wanted {
+        Some(ManagedLink {
             name: unit.name.clone(),
             link: layout.wants_link(unit.wanted_by.as_deref()?, &unit.name),
             target: layout.wants_target(&unit.name),
@@ -124,7 +130,7 @@ pub(crate) fn place_wants(disk: &dyn Disk, layout: &Layout, profile: &Profile) -
 
 /// Whether anything of the updater is started at boot.
 pub(crate) fn is_any_wanted(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
-    any_of(disk, &wants(layout, profile))
+    any_placed(disk, &wants(layout, profile))
 }
 
 /// Whether nobody is to start the service. A package leaves that behind when it is removed, until it is purged.
@@ -145,10 +151,10 @@ pub(crate) fn remove(
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         if disk.read(&path).ok() == disk.read(&layout.unit_source(active, unit)).ok() {
-            remove_if_there(disk, &path)?;
+            remove_if_present(disk, &path)?;
         }
         if layout.is_suffixed() {
-            remove_if_there(disk, &layout.drop_in(unit))?;
+            remove_if_present(disk, &layout.drop_in(unit))?;
             remove_if_empty(disk, parent(&layout.drop_in(unit)))?;
         }
     }

@@ -9,14 +9,14 @@ use std::fs;
 use archive_support::*;
 use proptest::prelude::*;
 use refit_update::InstallError;
-use refit_update::archive::ArchiveProblem;
+use refit_update::archive::ArchiveError;
 
-fn refused(what: &str, archive: Vec<u8>) -> ArchiveProblem {
+fn refused(what: &str, archive: Vec<u8>) -> ArchiveError {
     let host = Host::new();
     match host.install(&Memory::of(archive)) {
-        Err(InstallError::Archive { problem, .. }) => {
+        Err(InstallError::Archive { error, .. }) => {
             assert!(host.is_bare(), "{what}: {:#?}", host.tree());
-            problem
+            error
         }
         other => panic!("{what}: {other:?}"),
     }
@@ -74,10 +74,10 @@ fn members_that_no_good_archive_has_are_refused_by_name() {
     ];
     for (why, member) in hostile {
         let shown = format!("{member:?}");
-        let problem = refused(&shown, with(member));
+        let error = refused(&shown, with(member));
         assert!(
-            matches!(&problem, ArchiveProblem::Member { why: found, .. } if found.starts_with(why)),
-            "{shown}: {problem}"
+            matches!(&error, ArchiveError::Member { why: found, .. } if found.starts_with(why)),
+            "{shown}: {error}"
         );
     }
     for (why, name, member) in [
@@ -91,10 +91,10 @@ fn members_that_no_good_archive_has_are_refused_by_name() {
             symlink("refit/etc/systemd/refit.service", "../../refit"),
         ),
     ] {
-        let problem = refused(name, replacing(name, member));
+        let error = refused(name, replacing(name, member));
         assert!(
-            matches!(&problem, ArchiveProblem::Member { why: found, .. } if found.starts_with(why)),
-            "{problem}"
+            matches!(&error, ArchiveError::Member { why: found, .. } if found.starts_with(why)),
+            "{error}"
         );
     }
     let circle = [
@@ -104,9 +104,7 @@ fn members_that_no_good_archive_has_are_refused_by_name() {
     ];
     let mut members = good();
     members.splice(1..4, circle);
-    assert!(
-        matches!(refused("circle", archive(&members)), ArchiveProblem::Missing(names) if names.len() == 3)
-    );
+    assert!(matches!(refused("circle", archive(&members)), ArchiveError::Missing(names) if names.len() == 3));
 }
 
 fn described(kind: u8, description: impl Into<Vec<u8>>, member: Raw) -> Vec<u8> {
@@ -143,8 +141,8 @@ fn long_names_and_pax_records_hide_nothing() {
         ("a zero byte", b'x', record("path", "refit/x\0/../.."), file("refit/x", "x")),
         ("a name that is too long", b'L', format!("refit/{}", "x".repeat(2000)), file("refit/x", "x")),
     ] {
-        let problem = refused(what, described(kind, description, member));
-        assert!(matches!(problem, ArchiveProblem::Member { .. }), "{what}: {problem}");
+        let error = refused(what, described(kind, description, member));
+        assert!(matches!(error, ArchiveError::Member { .. }), "{what}: {error}");
     }
     for (what, kind, description) in [
         ("a pax size", b'x', record("size", "0")),
@@ -157,25 +155,25 @@ fn long_names_and_pax_records_hide_nothing() {
         ("no newline", b'x', "8 path=y".into()),
         ("a description without end", b'L', "x".repeat(100_000)),
     ] {
-        let problem = refused(what, described(kind, description, file("refit/x", "x")));
-        assert!(matches!(problem, ArchiveProblem::Header { .. }), "{what}: {problem}");
+        let error = refused(what, described(kind, description, file("refit/x", "x")));
+        assert!(matches!(error, ArchiveError::Header { .. }), "{what}: {error}");
     }
     let mut members = good();
     members.push(Raw { body: b"refit/y".to_vec(), ..raw(b'L', "x") });
-    assert_eq!(refused("a description of nothing", archive(&members)), ArchiveProblem::Truncated);
+    assert_eq!(refused("a description of nothing", archive(&members)), ArchiveError::Truncated);
     members.push(Raw { body: b"refit/z".to_vec(), ..raw(b'L', "x") });
     members.push(file("x", ""));
-    assert!(matches!(refused("two long names", archive(&members)), ArchiveProblem::Header { .. }));
+    assert!(matches!(refused("two long names", archive(&members)), ArchiveError::Header { .. }));
     // A gigabyte that claims to be a name is not taken into memory.
     let claim = Raw { size: Some(1 << 30), ..raw(b'L', "x") };
-    assert!(matches!(refused("a huge name", with(claim)), ArchiveProblem::Header { .. }));
+    assert!(matches!(refused("a huge name", with(claim)), ArchiveError::Header { .. }));
 }
 
 #[test]
 fn a_million_members_are_too_many() {
     let mut members = good();
     members.extend((0..10_001 - good().len()).map(|number| file(&format!("refit/{number}"), "")));
-    assert_eq!(refused("members", archive(&members)), ArchiveProblem::TooMany(10_000));
+    assert_eq!(refused("members", archive(&members)), ArchiveError::TooMany(10_000));
     members.pop();
     Host::new().install(&Memory::of(archive(&members))).unwrap();
 }
@@ -187,13 +185,13 @@ fn a_bomb_stops_at_what_it_said() {
     let mut bomb = archive(&members);
     let at = bomb.len() - 4;
     bomb[at..].copy_from_slice(&1_000_000_u32.to_le_bytes());
-    assert_eq!(refused("it said less", bomb.clone()), ArchiveProblem::TooLarge(1_000_000));
+    assert_eq!(refused("it said less", bomb.clone()), ArchiveError::TooLarge(1_000_000));
     bomb[at..].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(refused("it said more", bomb), ArchiveProblem::Gzip(_)));
+    assert!(matches!(refused("it said more", bomb), ArchiveError::Gzip(_)));
     let claim = Raw { size: Some(u64::MAX - 700), ..raw(b'0', "refit/x") };
     refused("a size that overflows", with(claim));
     let claim = Raw { size: Some(1 << 40), ..raw(b'0', "refit/refit-2") };
-    assert_eq!(refused("a size that is not there", with(claim)), ArchiveProblem::Truncated);
+    assert_eq!(refused("a size that is not there", with(claim)), ArchiveError::Truncated);
 }
 
 #[test]
@@ -201,33 +199,33 @@ fn what_is_not_whole_is_refused() {
     let tar = tar(&good());
     let whole = gzip(&tar);
     for cut in [0, 1, 10, whole.len() / 2, whole.len() - 9, whole.len() - 1] {
-        let problem = refused(&format!("gzip cut at {cut}"), whole[..cut].to_vec());
+        let error = refused(&format!("gzip cut at {cut}"), whole[..cut].to_vec());
         // The cut moves what is taken for the size at the end.
-        assert!(matches!(problem, ArchiveProblem::Gzip(_) | ArchiveProblem::TooLarge(_)), "{cut}: {problem}");
+        assert!(matches!(error, ArchiveError::Gzip(_) | ArchiveError::TooLarge(_)), "{cut}: {error}");
     }
     for cut in (0..tar.len() - 1023).step_by(256).chain([tar.len() - 1, tar.len() - 512, tar.len() - 1023]) {
-        let problem = refused(&format!("tar cut at {cut}"), gzip(&tar[..cut]));
-        assert_eq!(problem, ArchiveProblem::Truncated, "{cut}");
+        let error = refused(&format!("tar cut at {cut}"), gzip(&tar[..cut]));
+        assert_eq!(error, ArchiveError::Truncated, "{cut}");
     }
     let garbage = [tar.clone(), vec![0; 4096], vec![1]].concat();
-    assert_eq!(refused("tar and garbage", gzip(&garbage)), ArchiveProblem::Trailing);
-    assert_eq!(refused("two archives", gzip(&[tar.clone(), tar.clone()].concat())), ArchiveProblem::Trailing);
+    assert_eq!(refused("tar and garbage", gzip(&garbage)), ArchiveError::Trailing);
+    assert_eq!(refused("two archives", gzip(&[tar.clone(), tar.clone()].concat())), ArchiveError::Trailing);
     let padded = [tar.clone(), vec![0; 10_240]].concat();
     Host::new().install(&Memory::of(gzip(&padded))).unwrap();
     let ends = |more: &[u8]| [whole.clone(), more.to_vec()].concat();
     // The end of the file still says the size of the archive.
     let size = (tar.len() as u32).to_le_bytes();
-    assert_eq!(refused("gzip and garbage", ends(&size)), ArchiveProblem::Trailing);
-    assert_eq!(refused("two gzip files", ends(&whole)), ArchiveProblem::Trailing);
+    assert_eq!(refused("gzip and garbage", ends(&size)), ArchiveError::Trailing);
+    assert_eq!(refused("two gzip files", ends(&whole)), ArchiveError::Trailing);
     refused("not gzip at all", tar.clone());
     refused("nothing", vec![]);
     let mut broken = whole.clone();
     let at = broken.len() - 8;
     broken[at] ^= 1;
-    assert!(matches!(refused("a wrong checksum", broken), ArchiveProblem::Gzip(_)));
+    assert!(matches!(refused("a wrong checksum", broken), ArchiveError::Gzip(_)));
     let mut broken = tar.clone();
     broken[512] ^= 1;
-    assert!(matches!(refused("a wrong header", gzip(&broken)), ArchiveProblem::Header { .. }));
+    assert!(matches!(refused("a wrong header", gzip(&broken)), ArchiveError::Header { .. }));
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -274,7 +272,7 @@ fn member() -> impl Strategy<Value = Raw> {
     })
 }
 
-/// Members slipped into a good archive; at times a good one goes, the tar or the gzip file loses or changes bytes.
+/// TarReader slipped into a good archive; at times a good one goes, the tar or the gzip file loses or changes bytes.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let slipped = prop::collection::vec((any::<prop::sample::Index>(), member()), 0..4);
     let gone = prop::option::weighted(0.2, any::<prop::sample::Index>());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use archive_support::server::{Asked, Connection, Server, client};
 use archive_support::*;
-use refit_update::archive::{ResumingReader, SourceProblem};
+use refit_update::archive::{ResumingReader, SourceErrorKind};
 use refit_update::{
     HttpsOptions, HttpsSource, InstallError, Installed, RealDisk, Source, SourceError, install,
 };
@@ -101,7 +101,7 @@ fn an_archive_comes_through_breaks_by_range_and_if_range() {
 }
 
 #[test]
-fn a_changed_file_begins_anew() {
+fn a_changed_file_needs_restart() {
     let (old, new) = (large(), archive(&good()));
     let expected = sha256(&new);
     let server = Server::start(move |asked, out| match asked.number {
@@ -123,7 +123,7 @@ fn a_server_without_ranges_is_asked_a_few_times() {
     });
     let error = fetch(&server, &Host::new()).unwrap_err();
     assert!(
-        matches!(&error, InstallError::Source(SourceError { problem: SourceProblem::NoRanges, .. })),
+        matches!(&error, InstallError::Source(SourceError { kind: SourceErrorKind::NoRanges, .. })),
         "{error}"
     );
     assert!(server.asked().len() <= 5 * 4, "{}", server.asked().len());
@@ -134,7 +134,7 @@ fn a_shorter_file_than_the_range_is_a_changed_one() {
     let server =
         Server::start(|_, out| head(out, "416 Range Not Satisfiable", &["Content-Length: 0".into()]));
     let error = source(&server).open(&server.url("/x"), 10).err().unwrap();
-    assert_eq!(error.problem, SourceProblem::Changed);
+    assert_eq!(error.kind, SourceErrorKind::Changed);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_the_server_answers_is_told_without_secrets() {
     {
         let url = server.url(&format!("/{status}/x?token=secret")).replace("https://", "https://me:secret@");
         let error = source(&server).open(&url, 0).err().unwrap();
-        assert_eq!((&error.problem, error.is_transient()), (&SourceProblem::Status(status), transient));
+        assert_eq!((&error.kind, error.is_transient()), (&SourceErrorKind::Status(status), transient));
         assert_eq!(error.url, server.url(&format!("/{status}/x")));
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
@@ -183,7 +183,7 @@ fn redirects_are_followed_five_times_and_only_to_https() {
     for path in ["/6", "/circle", "/plain", "/file"] {
         let before = server.asked().len();
         let error = source.open(&server.url(path), 0).err().unwrap();
-        assert!(matches!(error.problem, SourceProblem::Redirect(_)), "{path}: {error}");
+        assert!(matches!(error.kind, SourceErrorKind::Redirect(_)), "{path}: {error}");
         assert!(!error.is_transient() && !format!("{error:?}").contains("secret"), "{error:?}");
         assert!(server.asked().len() - before <= 6, "{path}");
     }
@@ -202,7 +202,7 @@ fn a_huge_header_is_refused() {
     });
     for path in ["/many", "/large"] {
         let error = source(&server).open(&server.url(path), 0).err().unwrap();
-        assert!(matches!(error.problem, SourceProblem::Unreachable(_)), "{error}");
+        assert!(matches!(error.kind, SourceErrorKind::Unreachable(_)), "{error}");
     }
 }
 
@@ -248,7 +248,7 @@ fn a_body_of_another_length_than_it_said_is_not_taken_for_whole() {
         let _ = out.write_all(&archive[..archive.len() / 2]);
     });
     let error = fetch(&server, &Host::new()).unwrap_err();
-    assert!(matches!(&error, InstallError::Source(error) if error.begins_anew()), "{error}");
+    assert!(matches!(&error, InstallError::Source(error) if error.needs_restart()), "{error}");
     let server = Server::start(|_, out| {
         head(out, "200 OK", &["Content-Length: 5".into()]);
         let _ = out.write_all(b"longer than that");
@@ -282,7 +282,7 @@ fn a_server_that_is_not_trusted_is_not_asked_again() {
     let server = Server::start(|_, out| head(out, "200 OK", &["Content-Length: 0".into()]));
     let stranger = HttpsSource::new(client(rustls::RootCertStore::empty()), options()).unwrap();
     let error = stranger.open(&server.url("/x"), 0).err().unwrap();
-    assert!(matches!(error.problem, SourceProblem::Untrusted(_)) && !error.is_transient(), "{error}");
+    assert!(matches!(error.kind, SourceErrorKind::Untrusted(_)) && !error.is_transient(), "{error}");
     assert!(server.asked().is_empty());
 }
 
@@ -293,11 +293,11 @@ fn only_https_is_asked() {
         HttpsSource::new(server.trust(), HttpsOptions { http_on_loopback: false, ..options() }).unwrap();
     for url in ["http://127.0.0.1:1/x?secret", "ftp://a/x?secret", "file:///etc/passwd", "secret", ""] {
         let error = strict.open(url, 0).err().unwrap();
-        assert!(matches!(error.problem, SourceProblem::Address(_)), "{url}: {error}");
+        assert!(matches!(error.kind, SourceErrorKind::Address(_)), "{url}: {error}");
         assert!(url == "secret" || !format!("{error:?}").contains("secret"), "{error:?}");
     }
     let error = source(&server).open("http://192.0.2.1/x", 0).err().unwrap();
-    assert!(matches!(error.problem, SourceProblem::Address(_)), "{error}");
+    assert!(matches!(error.kind, SourceErrorKind::Address(_)), "{error}");
     let error = source(&server).open("http://127.0.0.1:1/x", 0).err().unwrap();
-    assert!(matches!(error.problem, SourceProblem::Unreachable(_)) && error.is_transient(), "{error}");
+    assert!(matches!(error.kind, SourceErrorKind::Unreachable(_)) && error.is_transient(), "{error}");
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use archive_support::*;
-use refit_update::archive::ArchiveProblem;
+use refit_update::archive::ArchiveError;
 use refit_update::{InstallError, Profile, RealDisk, install};
 
 const PLACED: [&str; 12] = [
@@ -140,7 +140,7 @@ fn what_is_missing_is_named() {
         ("refit/etc/systemd/refit-update.timer", vec!["etc/systemd/refit-update.timer"]),
     ] {
         let error = host.install(&Memory::of(archive(&without(absent)))).unwrap_err();
-        let InstallError::Archive { problem: ArchiveProblem::Missing(names), .. } = &error else {
+        let InstallError::Archive { error: ArchiveError::Missing(names), .. } = &error else {
             panic!("{error}");
         };
         assert_eq!(names, &missing);
@@ -292,7 +292,7 @@ fn without_progress_it_is_given_up() {
 }
 
 #[test]
-fn without_ranges_it_begins_anew_a_few_times() {
+fn without_ranges_it_needs_restart_a_few_times() {
     let host = Host::new();
     let mut source = Memory { no_ranges: true, ..Memory::of(incompressible()) };
     *source.cuts.lock().unwrap() = vec![1_000_000; 4];
@@ -302,7 +302,7 @@ fn without_ranges_it_begins_anew_a_few_times() {
     source.pauses = 0.into();
     *source.cuts.lock().unwrap() = vec![1_000_000; 100];
     let error = host.install(&source).unwrap_err();
-    assert!(matches!(&error, InstallError::Source(error) if error.begins_anew()), "{error}");
+    assert!(matches!(&error, InstallError::Source(error) if error.needs_restart()), "{error}");
     assert!(source.pauses.load(Ordering::Relaxed) < 20, "bounded");
     assert!(host.is_bare(), "{:#?}", host.tree());
 }

@@ -37,7 +37,7 @@ fn the_updater_itself() {
             packages.purge("refit").unwrap();
             assert!(!packages.is_installed("refit").unwrap(), "it is still installed");
         }
-        "settle" => packages.settle().unwrap(),
+        "settle" => packages.finish_interrupted_purge().unwrap(),
         other => panic!("{other}"),
     }
 }

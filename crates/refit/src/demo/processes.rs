@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use refit_update::TIED;
+use refit_update::CHILD_COMMAND;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 
 use crate::exit::Failure;
@@ -72,7 +72,7 @@ impl Processes {
         // Also when it was built anew meanwhile.
         let own = "/proc/self/exe";
         let mut command = Command::new(own);
-        command.arg0("refit-update").arg(TIED).arg(std::process::id().to_string());
+        command.arg0("refit-update").arg(CHILD_COMMAND).arg(std::process::id().to_string());
         command.args([called, own, "--"]).args(arguments);
         for (variable, _) in std::env::vars_os() {
             if variable.as_encoded_bytes().starts_with(b"REFIT_") {

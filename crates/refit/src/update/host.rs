@@ -1,3 +1,6 @@
+//! The host that `refit-update` works on: what runs its services, where its files are, and how its control plane is
+//! reached. Every command starts from one.
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,13 +9,13 @@ use jiff::Timestamp;
 use refit_identity::{CaPin, public_client_config};
 use refit_types::{UpdaterStatus, Version};
 use refit_update::{
-    Clock, Config, Environment, HostAgent, HttpsControlPlane, HttpsOptions, HttpsSource, Journal, Layout,
-    Lock, LockError, NoPackages, NoService, Packages, Profile, RealDisk, Recovery, Service, Supervised,
-    SystemPackages, Systemd, UpdateError, Updater, active_version, is_installed, last_status,
-    trusted_authorities,
+    Clock, Connector, ControlPlane, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
+    HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError, NoPackages, NoService, Packages, Profile,
+    RealDisk, Recovery, Service, Supervised, SystemPackages, Systemd, UpdateError, Updater, active_version,
+    is_installed, last_status, trusted_authorities,
 };
 
-use super::progress::Bar;
+use super::progress::ProgressLine;
 use crate::exit::Failure;
 
 /// This host, or an image of one, and the agent on it.
@@ -25,7 +28,7 @@ pub(super) struct Host {
     same: Vec<OsString>,
 }
 
-/// A control plane that can be reached says what a host should run within it.
+/// How long an answer of the control plane may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A version, and a program of it.
@@ -106,10 +109,6 @@ impl Host {
         }
     }
 
-    pub(super) fn config(&self) -> Result<Config, Failure> {
-        Config::load(&RealDisk, &self.layout.config()).map_err(Failure::failed)
-    }
-
     /// Whether a switch is under way, or was cut off.
     pub(super) fn is_switching(&self) -> bool {
         self.layout.journal().exists()
@@ -143,7 +142,7 @@ impl Host {
         &self.same
     }
 
-    /// Undoes what an updater was cut off in the middle of, or finishes it where that is the way.
+    /// Rolls back a switch that was interrupted, on a host that is up.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         self.recover(Recovery::Online).map(drop)
     }
@@ -152,48 +151,29 @@ impl Host {
         last_status(&RealDisk, &self.layout)
     }
 
+    /// Rolls back a switch that was interrupted. Needs neither the network nor anything that TLS depends on.
     pub(super) fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, Failure> {
         if let Some(packages) = self.system_packages() {
-            packages.settle().map_err(Failure::failed)?;
+            packages.finish_interrupted_purge().map_err(Failure::failed)?;
         }
-        let control = self.control(String::new(), None, None)?;
-        control.with(|control| self.parts(control).recover(recovery).map_err(Failure::failed))
-    }
-
-    /// The control plane that the agent's configuration names.
-    pub(super) fn configured_proxy(&self) -> Result<String, Failure> {
-        let path = self.layout.agent_config();
-        let missing =
-            || Failure::failed(format!("no proxy is known: name it with --proxy, or in {}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|_| missing())?;
-        let document: serde_json::Value = serde_saphyr::from_str(&text)
-            .map_err(|error| Failure::failed(format!("{} cannot be read: {error}", path.display())))?;
-        let own = document.get(&self.profile.name).unwrap_or(&serde_json::Value::Null);
-        let proxy = own.get("proxy").or_else(|| own.get("proxy_server")).and_then(|proxy| proxy.as_str());
-        let first = || own.get("proxies")?.get(0)?.as_str();
-        proxy.or_else(first).map(str::to_owned).ok_or_else(missing)
+        self.environment().recover(recovery).map_err(Failure::failed)
     }
 
     pub(super) fn with_updater<T>(
         &self,
-        proxy: String,
-        base_url: Option<String>,
-        pin: Option<CaPin>,
         command: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>,
     ) -> Result<T, Failure> {
         let packages = self.packages();
-        self.control(proxy, base_url, pin)?.with(|control| {
-            let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
-            let updater = Updater { parts: self.parts(control), random, packages: &*packages };
-            command(&updater).map_err(Failure::failed)
-        })
+        let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
+        let updater = Updater { environment: self.environment(), random, packages: &*packages };
+        command(&updater).map_err(Failure::failed)
     }
 
     /// The system's packages, unless this is an image or a second agent: those have none.
     fn system_packages(&self) -> Option<SystemPackages> {
-        let kept = self.layout.versions().join("kept-config");
+        let copy = self.layout.versions().join("kept-config");
         (self.layout.is_host() && !self.layout.is_suffixed())
-            .then(|| SystemPackages::new(&self.layout.agent_config(), &self.layout.data(), &kept))
+            .then(|| SystemPackages::new(&self.layout.agent_config(), &self.layout.data(), &copy))
     }
 
     fn packages(&self) -> Box<dyn Packages> {
@@ -203,7 +183,7 @@ impl Host {
         }
     }
 
-    fn parts<'a>(&'a self, control: &'a dyn refit_update::ControlPlane) -> Environment<'a> {
+    fn environment(&self) -> Environment<'_> {
         Environment {
             disk: &RealDisk,
             layout: &self.layout,
@@ -211,56 +191,51 @@ impl Host {
             service: &*self.service,
             agent: &self.agent,
             clock: &SystemClock,
-            control,
         }
     }
+}
 
-    fn control(
-        &self,
-        proxy: String,
-        base_url: Option<String>,
-        pin: Option<CaPin>,
-    ) -> Result<Control<'_>, Failure> {
+impl Connector for Host {
+    fn default_proxy(&self) -> Result<String, HostError> {
+        let path = self.layout.agent_config();
+        let missing =
+            || HostError(format!("no proxy is known: name it with --proxy, or in {}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|_| missing())?;
+        let document: serde_json::Value = serde_saphyr::from_str(&text)
+            .map_err(|error| HostError(format!("{} cannot be read: {error}", path.display())))?;
+        let own = document.get(&self.profile.name).unwrap_or(&serde_json::Value::Null);
+        let proxy = own.get("proxy").or_else(|| own.get("proxy_server")).and_then(|proxy| proxy.as_str());
+        let first = || own.get("proxies")?.get(0)?.as_str();
+        proxy.or_else(first).map(str::to_owned).ok_or_else(missing)
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError> {
+        let failed = |error: &dyn std::fmt::Display| HostError(error.to_string());
+        let pin = endpoint.ca_pin.as_deref().map(str::parse::<CaPin>).transpose();
+        let pin = pin.map_err(|error| HostError(format!("spec.ca_pin of updates.yaml: {error}")))?;
         let trusted = trusted_authorities(&self.layout.data().join("trust.pem"));
-        let tls = public_client_config(pin, &trusted).map_err(Failure::failed)?;
+        let tls = public_client_config(pin, &trusted).map_err(|error| failed(&error))?;
+        let source = |options| HttpsSource::new(tls.clone(), options).map_err(|error| failed(&error));
         let answers =
             HttpsOptions { connect: ANSWER_WITHIN, silence: ANSWER_WITHIN, ..HttpsOptions::default() };
-        let answers = HttpsSource::new(tls.clone(), answers).map_err(Failure::failed)?;
-        let source = HttpsSource::new(tls, HttpsOptions::default()).map_err(Failure::failed)?;
-        Ok(Control { host: self, source, answers, proxy: with_port(proxy), base_url, bar: Bar::new() })
-    }
-}
-
-/// What the control plane is asked with.
-struct Control<'a> {
-    host: &'a Host,
-    source: HttpsSource,
-    answers: HttpsSource,
-    proxy: String,
-    base_url: Option<String>,
-    bar: Bar,
-}
-
-impl Control<'_> {
-    fn with<T>(self, work: impl FnOnce(&HttpsControlPlane<'_>) -> T) -> T {
-        let progress = |bytes, total| self.bar.at(bytes, total);
-        work(&HttpsControlPlane {
-            source: &self.source,
-            answers: &self.answers,
+        let bar = ProgressLine::new();
+        Ok(Box::new(HttpsControlPlane {
+            source: Box::new(source(HttpsOptions::default())?),
+            answers: Box::new(source(answers)?),
             disk: &RealDisk,
-            layout: &self.host.layout,
-            profile: &self.host.profile,
-            proxy: self.proxy,
-            base_url: self.base_url,
-            progress: &progress,
-        })
+            layout: &self.layout,
+            profile: &self.profile,
+            proxy: with_port(endpoint.proxy.clone()),
+            base_url: endpoint.base_url.clone(),
+            progress: Box::new(move |bytes, total| bar.show(bytes, total)),
+        }))
     }
 }
 
 /// The control plane's own port, where none is named.
 fn with_port(proxy: String) -> String {
     let has_port = proxy.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    if has_port || proxy.is_empty() { proxy } else { format!("{proxy}:3080") }
+    if has_port { proxy } else { format!("{proxy}:3080") }
 }
 
 fn is_good_suffix(suffix: &str) -> bool {

@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use refit_identity::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Config, Lock, Outcome, Recovery, UpdateError, Updater, Urgency};
+use refit_update::{Lock, Outcome, Recovery, Urgency};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -204,14 +204,7 @@ fn update(host: &Host, urgency: Urgency) -> Result<(), Failure> {
 
 fn update_with(host: &Host, urgency: Urgency, _: &Lock) -> Result<Outcome, Failure> {
     host.settle()?;
-    let config = host.config()?;
-    if !config.enabled {
-        let why = "updates are disabled on this host; `refit-update enable` enables them";
-        return Ok(Outcome::Nothing(why.into()));
-    }
-    let proxy = config.proxy.clone().ok_or_else(|| Failure::failed(refit_update::UpdateError::NoProxy))?;
-    let pin = pinned(&config)?;
-    host.with_updater(proxy, config.base_url, pin, |updater| updater.update(urgency))
+    host.with_updater(|updater| updater.update(urgency, host))
 }
 
 fn enable(
@@ -221,41 +214,28 @@ fn enable(
     base_url: Option<String>,
 ) -> Result<(), Failure> {
     host.settle()?;
-    let config = host.config()?;
-    let proxy = match proxy.or(config.proxy.clone()) {
-        Some(proxy) => proxy,
-        None => host.configured_proxy()?,
-    };
-    let pin = ca_pin.or(pinned(&config)?);
-    let told = (proxy.clone(), base_url.clone().or(config.base_url));
-    let outcome = host.with_updater(told.0, told.1, pin, |updater| {
-        updater.enable(proxy, base_url, ca_pin.map(|pin| pin.to_string()))
-    })?;
-    tell(&outcome)
+    let ca_pin = ca_pin.map(|pin| pin.to_string());
+    tell(&host.with_updater(|updater| updater.enable(proxy, base_url, ca_pin, host))?)
 }
 
-/// Commands for which nobody has to be asked.
+/// The commands that do not ask the control plane.
 fn change(host: &Host, command: Command) -> Result<(), Failure> {
     match command {
         Command::Disable => {
-            quietly(host, |updater| updater.disable())?;
+            host.with_updater(|updater| updater.disable())?;
             output::print("Updates are disabled on this host; `refit-update enable` enables them.")
         }
         Command::Pin { version } => {
-            quietly(host, |updater| updater.pin(Some(version.clone())))?;
+            host.with_updater(|updater| updater.pin(Some(version.clone())))?;
             output::print(&format!("This host stays on {version} from its next update on."))
         }
         Command::Unpin => {
-            quietly(host, |updater| updater.pin(None))?;
+            host.with_updater(|updater| updater.pin(None))?;
             output::print("This host follows the cluster again.")
         }
-        Command::Uninstall => uninstalled(quietly(host, |updater| updater.uninstall())?),
+        Command::Uninstall => uninstalled(host.with_updater(|updater| updater.uninstall())?),
         _ => Ok(()),
     }
-}
-
-fn quietly<T>(host: &Host, work: impl FnOnce(&Updater<'_>) -> Result<T, UpdateError>) -> Result<T, Failure> {
-    host.with_updater(String::new(), None, None, work)
 }
 
 fn uninstalled(was_there: bool) -> Result<(), Failure> {
@@ -263,11 +243,6 @@ fn uninstalled(was_there: bool) -> Result<(), Failure> {
         true => "Removed what the updater had installed; the agent's configuration and data stay.",
         false => "Nothing is installed on this host, so nothing was removed.",
     })
-}
-
-fn pinned(config: &Config) -> Result<Option<CaPin>, Failure> {
-    let pin = config.ca_pin.as_deref().map(str::parse::<CaPin>).transpose();
-    pin.map_err(|error| Failure::failed(format!("spec.ca_pin of updates.yaml: {error}")))
 }
 
 /// What came of it, for a person; an update that was undone is a failure.

@@ -1,11 +1,13 @@
+//! The progress bar of a download. Used by the client of the control plane.
+
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How a download goes: a bar with rate and time left on a terminal, nothing elsewhere.
-pub(super) struct Bar(ProgressBar);
+/// A bar with rate and time left on a terminal; nothing where there is no terminal.
+pub(super) struct ProgressLine(ProgressBar);
 
-impl Bar {
+impl ProgressLine {
     pub(super) fn new() -> Self {
         let bar = match std::io::stderr().is_terminal() {
             true => ProgressBar::no_length(),
@@ -18,7 +20,7 @@ impl Bar {
         Self(bar)
     }
 
-    pub(super) fn at(&self, bytes: u64, total: Option<u64>) {
+    pub(super) fn show(&self, bytes: u64, total: Option<u64>) {
         if let Some(total) = total {
             self.0.set_length(total);
         }

@@ -159,7 +159,7 @@ mod tests {
             obey(UnixListener::bind(data.join("supervisor.sock")).unwrap(), told.clone());
             let host = Host::new(root.path(), None, None).unwrap();
             let (from, to) = (Some("1.0.0".parse().unwrap()), "2.0.0".parse().unwrap());
-            let journal = Journal { from, to, step: Step::Running, backed_up: false, runs: true };
+            let journal = Journal { from, to, step: Step::Switching, backed_up: false, runs: true };
             journal.store(&RealDisk, &host.layout).unwrap();
             Self { root, host, told }
         }

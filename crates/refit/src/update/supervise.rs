@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use refit_update::{Supervision, Tied, supervise};
+use refit_update::{ChildProgram, Supervision, supervise};
 
 use super::Global;
 use super::host::Host;
@@ -61,7 +61,7 @@ impl TiedArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         let Self { hangup_waits, parent, name, program, arguments } = self;
         let shown = program.display().to_string();
-        match (Tied { parent, name, program, arguments, hangup_waits }).run() {
+        match (ChildProgram { parent, name, program, arguments, hangup_waits }).run() {
             Ok(never) => match never {},
             Err(error) => Err(Failure::failed(format!("{shown} cannot be started: {error}"))),
         }

@@ -1,7 +1,7 @@
 use super::install::InstallError;
-use super::resume::{ResumingReader, again};
-use super::source::shown;
-use super::{Source, SourceError, SourceProblem};
+use super::resume::{ResumingReader, pause_or_fail};
+use super::source::redacted;
+use super::{Source, SourceError, SourceErrorKind};
 
 /// A checksum and a file name are shorter than that.
 const MAX_BYTES: u64 = 4096;
@@ -25,14 +25,14 @@ pub(super) fn fetch(source: &dyn Source, archive: &str) -> Result<String, Instal
         match read {
             Ok(()) => break text,
             // It is small: what cannot go on is asked for once more.
-            Err(error) if error.begins_anew() => {
-                let problem = SourceProblem::Broken(error.problem.to_string());
-                again(source, SourceError { problem, ..error }, &mut failures)?;
+            Err(error) if error.needs_restart() => {
+                let kind = SourceErrorKind::Interrupted(error.kind.to_string());
+                pause_or_fail(source, SourceError { kind, ..error }, &mut failures)?;
             }
             Err(error) => return Err(error.into()),
         }
     };
-    parse(&text).ok_or_else(|| InstallError::ChecksumFile { url: shown(&url) })
+    parse(&text).ok_or_else(|| InstallError::ChecksumFile { url: redacted(&url) })
 }
 
 /// The address of the checksum: the suffix belongs to the path, not to a query.

@@ -9,7 +9,7 @@ use reqwest::redirect::{Attempt, Policy};
 use reqwest::{StatusCode, Url};
 
 use super::source::{innermost, pause_after, wrapped};
-use super::{Opened, Source, SourceError, SourceProblem};
+use super::{Source, SourceError, SourceErrorKind, Transfer};
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_HEADERS: usize = 64;
@@ -67,15 +67,15 @@ impl HttpsSource {
         }
         let client = builder
             .build()
-            .map_err(|error| SourceError::new("https", SourceProblem::Address(innermost(&error))))?;
+            .map_err(|error| SourceError::new("https", SourceErrorKind::Address(innermost(&error))))?;
         Ok(Self { client, options })
     }
 
-    fn get(&self, url: &str, from: u64, etag: Option<&str>) -> Result<Opened, SourceError> {
-        let failed = |problem| SourceError::new(url, problem);
-        let parsed = Url::parse(url).map_err(|error| failed(SourceProblem::Address(error.to_string())))?;
-        if !may_be_asked(&parsed, self.options.http_on_loopback) {
-            return Err(failed(SourceProblem::Address("only https:// is".into())));
+    fn get(&self, url: &str, from: u64, etag: Option<&str>) -> Result<Transfer, SourceError> {
+        let failed = |kind| SourceError::new(url, kind);
+        let parsed = Url::parse(url).map_err(|error| failed(SourceErrorKind::Address(error.to_string())))?;
+        if !is_allowed(&parsed, self.options.http_on_loopback) {
+            return Err(failed(SourceErrorKind::Address("only https:// is".into())));
         }
         let mut request = self.client.get(parsed).header(ACCEPT_ENCODING, "identity");
         if from > 0 {
@@ -84,11 +84,11 @@ impl HttpsSource {
                 request = request.header(IF_RANGE, etag);
             }
         }
-        let response = request.send().map_err(|error| failed(self.classified(&error)))?;
-        self.opened(response, from).map_err(failed)
+        let response = request.send().map_err(|error| failed(self.classify(&error)))?;
+        self.transfer(response, from).map_err(failed)
     }
 
-    fn opened(&self, response: Response, from: u64) -> Result<Opened, SourceProblem> {
+    fn transfer(&self, response: Response, from: u64) -> Result<Transfer, SourceErrorKind> {
         let headers = response.headers();
         let etag = text(headers, ETAG.as_str()).filter(|etag| etag.len() <= MAX_ETAG).map(String::from);
         let length = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
@@ -96,46 +96,49 @@ impl HttpsSource {
             StatusCode::OK => (0, length),
             StatusCode::PARTIAL_CONTENT if from > 0 => {
                 let range = text(headers, CONTENT_RANGE.as_str()).unwrap_or_default();
-                content_range(range).ok_or_else(|| SourceProblem::Nonsense("a range that is none".into()))?
+                content_range(range)
+                    .ok_or_else(|| SourceErrorKind::InvalidResponse("a range that is none".into()))?
             }
             // There is no such byte any more.
-            StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return Err(SourceProblem::Changed),
-            other if other.is_redirection() => return Err(SourceProblem::Redirect("it leads to no address")),
-            other => return Err(SourceProblem::Status(other.as_u16())),
+            StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return Err(SourceErrorKind::Changed),
+            other if other.is_redirection() => {
+                return Err(SourceErrorKind::Redirect("it leads to no address"));
+            }
+            other => return Err(SourceErrorKind::Status(other.as_u16())),
         };
         let body = Body { response, silence: self.options.silence };
-        Ok(Opened { body: Box::new(body), total, etag, starts_at })
+        Ok(Transfer { body: Box::new(body), total, etag, starts_at })
     }
 
-    fn classified(&self, error: &reqwest::Error) -> SourceProblem {
+    fn classify(&self, error: &reqwest::Error) -> SourceErrorKind {
         let mut cause: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(error) = cause {
-            if let Some(refused) = error.downcast_ref::<NotFollowed>() {
-                return SourceProblem::Redirect(refused.0);
+            if let Some(refused) = error.downcast_ref::<RefusedRedirect>() {
+                return SourceErrorKind::Redirect(refused.0);
             }
             if let Some(tls @ rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-                return SourceProblem::Untrusted(tls.to_string());
+                return SourceErrorKind::Untrusted(tls.to_string());
             }
             cause = wrapped(error);
         }
         match error {
             error if error.is_connect() && error.is_timeout() => {
-                SourceProblem::Unreachable(format!("no connection within {:?}", self.options.connect))
+                SourceErrorKind::Unreachable(format!("no connection within {:?}", self.options.connect))
             }
             error if error.is_timeout() => {
-                SourceProblem::Unreachable(format!("nothing came for {:?}", self.options.silence))
+                SourceErrorKind::Unreachable(format!("nothing came for {:?}", self.options.silence))
             }
-            error => SourceProblem::Unreachable(innermost(error)),
+            error => SourceErrorKind::Unreachable(innermost(error)),
         }
     }
 }
 
 impl Source for HttpsSource {
-    fn open(&self, url: &str, from: u64) -> Result<Opened, SourceError> {
+    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError> {
         self.get(url, from, None)
     }
 
-    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Opened, SourceError> {
+    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Transfer, SourceError> {
         self.get(url, from, Some(etag))
     }
 
@@ -165,27 +168,27 @@ impl Read for Body {
 }
 
 #[derive(Debug)]
-struct NotFollowed(&'static str);
+struct RefusedRedirect(&'static str);
 
-impl fmt::Display for NotFollowed {
+impl fmt::Display for RefusedRedirect {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.0)
     }
 }
 
-impl Error for NotFollowed {}
+impl Error for RefusedRedirect {}
 
 fn follow(attempt: Attempt<'_>, loopback: bool) -> reqwest::redirect::Action {
     if attempt.previous().len() > MAX_REDIRECTS {
-        return attempt.error(NotFollowed("there were more than 5 in a row"));
+        return attempt.error(RefusedRedirect("there were more than 5 in a row"));
     }
-    if !may_be_asked(attempt.url(), loopback) {
-        return attempt.error(NotFollowed("it does not lead to https://"));
+    if !is_allowed(attempt.url(), loopback) {
+        return attempt.error(RefusedRedirect("it does not lead to https://"));
     }
     attempt.follow()
 }
 
-fn may_be_asked(url: &Url, loopback: bool) -> bool {
+fn is_allowed(url: &Url, loopback: bool) -> bool {
     url.scheme() == "https"
         || loopback
             && url.scheme() == "http"

@@ -7,13 +7,13 @@ use flate2::bufread::GzDecoder;
 use refit_types::Version;
 
 use super::checksum;
-use super::members::Members;
-use super::pipe::{Incoming, pipe};
+use super::pipe::{PipeReader, pipe};
 use super::resume::MAX_TRIES;
-use super::source::shown;
-use super::space::{MAX_UNPACKED, Space, Unpacked};
+use super::source::redacted;
+use super::space::{DiskSpace, MAX_UNPACKED, UnpackedSize};
+use super::tar_reader::TarReader;
 use super::unpack::Unpacker;
-use super::{ArchiveProblem, Progress, ResumingReader, Source, SourceError};
+use super::{ArchiveError, Progress, ResumingReader, Source, SourceError};
 use crate::{Disk, Layout, Profile, create_dirs_durably, write_durably};
 
 /// A version that is complete on disk.
@@ -52,12 +52,12 @@ pub enum InstallError {
         found: String,
     },
     /// The archive is broken, hostile, or not of this profile.
-    #[error("the archive {url} is refused: {problem}")]
+    #[error("the archive {url} is refused: {error}")]
     Archive {
         /// Where it came from.
         url: String,
         /// Why.
-        problem: ArchiveProblem,
+        error: ArchiveError,
     },
     /// The disk is too small.
     #[error("{needed} bytes are needed on the file system of {at}, and {free} are free: make room there", at = .at.display())]
@@ -119,7 +119,7 @@ pub fn install(
         beginnings += 1;
         match attempt.run() {
             Ok(sha256) => break sha256,
-            Err(InstallError::Source(error)) if error.begins_anew() && beginnings < MAX_TRIES => {
+            Err(InstallError::Source(error)) if error.needs_restart() && beginnings < MAX_TRIES => {
                 tracing::warn!(%error, "the download begins anew");
                 attempt.clean();
                 source.pause(beginnings);
@@ -168,13 +168,13 @@ impl Attempt<'_> {
         self.remove(self.part)?;
         let expected = checksum::fetch(self.source, self.url)?;
         let download = ResumingReader::open(self.source, self.url, self.progress)?;
-        let unpacked = Unpacked::ask(self.source, self.url, &download);
-        if matches!(unpacked, Unpacked::Said(bytes) if bytes > MAX_UNPACKED) {
-            return Err(self.refused(ArchiveProblem::TooLarge(MAX_UNPACKED)));
+        let unpacked = UnpackedSize::request(self.source, self.url, &download);
+        if matches!(unpacked, UnpackedSize::Reported(bytes) if bytes > MAX_UNPACKED) {
+            return Err(self.refused(ArchiveError::TooLarge(MAX_UNPACKED)));
         }
-        let space = Space::check(self.disk, &self.layout.versions(), unpacked)?;
+        let space = DiskSpace::check(self.disk, &self.layout.versions(), unpacked)?;
         self.make_versions()?;
-        let url = shown(self.url);
+        let url = redacted(self.url);
         let mut unpacker = Unpacker::new(self.disk, self.profile, self.part, space, &url)?;
         let found = self.one_pass(&mut unpacker, download, unpacked.limit())?;
         if found != expected {
@@ -194,27 +194,27 @@ impl Attempt<'_> {
     ) -> Result<String, InstallError> {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let (feed, incoming) = pipe(&stop);
+            let (writer, reader) = pipe(&stop);
             let download = download.until(&stop);
-            scope.spawn(|| feed.run(download));
-            let mut members = Members::new(GzDecoder::new(incoming), limit);
+            scope.spawn(|| writer.run(download));
+            let mut members = TarReader::new(GzDecoder::new(reader), limit);
             let done = unpacker.run(&mut members);
-            let mut incoming = members.into_inner().into_inner();
-            if let Some(Err(error)) = incoming.ended() {
+            let mut reader = members.into_inner().into_inner();
+            if let Some(Err(error)) = reader.ended() {
                 return Err(error.clone().into());
             }
             done?;
-            self.nothing_follows(&mut incoming)
+            self.nothing_follows(&mut reader)
         })
     }
 
-    fn nothing_follows(&self, incoming: &mut Incoming<'_>) -> Result<String, InstallError> {
-        let rest = io::copy(&mut io::Read::take(&mut *incoming, 1), &mut io::sink());
-        match (incoming.ended(), rest) {
+    fn nothing_follows(&self, reader: &mut PipeReader<'_>) -> Result<String, InstallError> {
+        let rest = io::copy(&mut io::Read::take(&mut *reader, 1), &mut io::sink());
+        match (reader.ended(), rest) {
             (Some(Ok(sha256)), Ok(0)) => Ok(sha256.clone()),
             (Some(Err(error)), _) => Err(error.clone().into()),
-            (_, Ok(_)) => Err(self.refused(ArchiveProblem::Trailing)),
-            (_, Err(error)) => Err(self.refused(ArchiveProblem::inflating(&error))),
+            (_, Ok(_)) => Err(self.refused(ArchiveError::Trailing)),
+            (_, Err(error)) => Err(self.refused(ArchiveError::inflating(&error))),
         }
     }
 
@@ -260,7 +260,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn refused(&self, problem: ArchiveProblem) -> InstallError {
-        InstallError::Archive { url: shown(self.url), problem }
+    fn refused(&self, error: ArchiveError) -> InstallError {
+        InstallError::Archive { url: redacted(self.url), error }
     }
 }

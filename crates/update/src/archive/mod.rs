@@ -2,23 +2,23 @@
 //! whatever the size, and nothing left behind unless the whole archive was good.
 
 mod checksum;
+mod destination;
+mod error;
 mod https;
 mod install;
-mod members;
 mod pipe;
-mod place;
-mod problem;
 mod resume;
 mod source;
 mod space;
+mod tar_reader;
 mod unpack;
 
+pub use error::ArchiveError;
 pub use https::{HttpsOptions, HttpsSource};
 pub use install::{InstallError, Installed, install};
-pub use problem::ArchiveProblem;
 pub use resume::ResumingReader;
-pub(crate) use source::shown;
-pub use source::{Opened, Source, SourceError, SourceProblem};
+pub(crate) use source::redacted;
+pub use source::{Source, SourceError, SourceErrorKind, Transfer};
 
 /// CommandResult how many bytes have arrived, and of how many if that is known: from the thread that downloads.
 pub type Progress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);

@@ -10,21 +10,21 @@ const CHUNK: usize = 128 * 1024;
 /// Chunks that may wait: what the download is ahead of the unpacking, and all the memory that both take.
 const WAITING: usize = 16;
 
-enum Sent {
+enum Message {
     Bytes(Vec<u8>),
     End(String),
     Failed(SourceError),
 }
 
 /// The end of the pipe that downloads and hashes.
-pub(super) struct Feed {
-    sender: SyncSender<Sent>,
+pub(super) struct PipeWriter {
+    sender: SyncSender<Message>,
     used: Receiver<Vec<u8>>,
 }
 
 /// The end of the pipe that inflates and unpacks.
-pub(super) struct Incoming<'a> {
-    receiver: Receiver<Sent>,
+pub(super) struct PipeReader<'a> {
+    receiver: Receiver<Message>,
     used: Sender<Vec<u8>>,
     chunk: Vec<u8>,
     at: usize,
@@ -33,14 +33,14 @@ pub(super) struct Incoming<'a> {
 }
 
 /// A pipe between two threads. When its reading end goes, `stop` is set.
-pub(super) fn pipe(stop: &AtomicBool) -> (Feed, Incoming<'_>) {
+pub(super) fn pipe(stop: &AtomicBool) -> (PipeWriter, PipeReader<'_>) {
     let (sender, receiver) = sync_channel(WAITING);
     let (used_sender, used) = channel();
-    let incoming = Incoming { receiver, used: used_sender, chunk: Vec::new(), at: 0, ended: None, stop };
-    (Feed { sender, used }, incoming)
+    let reader = PipeReader { receiver, used: used_sender, chunk: Vec::new(), at: 0, ended: None, stop };
+    (PipeWriter { sender, used }, reader)
 }
 
-impl Feed {
+impl PipeWriter {
     /// Downloads and hashes until the end, an error, or until nobody reads.
     pub(super) fn run(self, mut download: ResumingReader<'_>) {
         let mut hash = Sha256::new();
@@ -61,13 +61,13 @@ impl Feed {
             };
             chunk.truncate(filled);
             hash.update(&chunk);
-            if self.sender.send(Sent::Bytes(chunk)).is_err() {
+            if self.sender.send(Message::Bytes(chunk)).is_err() {
                 return;
             }
             let last = match ended {
                 None => continue,
-                Some(Ok(())) => Sent::End(hex(&hash.finalize())),
-                Some(Err(error)) => Sent::Failed(error),
+                Some(Ok(())) => Message::End(hex(&hash.finalize())),
+                Some(Err(error)) => Message::Failed(error),
             };
             let _ = self.sender.send(last);
             return;
@@ -75,23 +75,23 @@ impl Feed {
     }
 }
 
-impl Incoming<'_> {
+impl PipeReader<'_> {
     /// The checksum of all that came, once all has come, or why not.
     pub(super) fn ended(&self) -> Option<&Result<String, SourceError>> {
         self.ended.as_ref()
     }
 }
 
-impl BufRead for Incoming<'_> {
+impl BufRead for PipeReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.at == self.chunk.len() && self.ended.is_none() {
             match self.receiver.recv() {
-                Ok(Sent::Bytes(chunk)) => {
+                Ok(Message::Bytes(chunk)) => {
                     let _ = self.used.send(std::mem::replace(&mut self.chunk, chunk));
                     self.at = 0;
                 }
-                Ok(Sent::End(checksum)) => self.ended = Some(Ok(checksum)),
-                Ok(Sent::Failed(error)) => self.ended = Some(Err(error)),
+                Ok(Message::End(checksum)) => self.ended = Some(Ok(checksum)),
+                Ok(Message::Failed(error)) => self.ended = Some(Err(error)),
                 Err(_) => return Err(io::Error::other("the download ended without a word")),
             }
         }
@@ -108,7 +108,7 @@ impl BufRead for Incoming<'_> {
     }
 }
 
-impl Read for Incoming<'_> {
+impl Read for PipeReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut waiting = self.fill_buf()?;
         let bytes = waiting.read(buffer)?;
@@ -117,7 +117,7 @@ impl Read for Incoming<'_> {
     }
 }
 
-impl Drop for Incoming<'_> {
+impl Drop for PipeReader<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

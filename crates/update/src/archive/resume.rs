@@ -1,7 +1,7 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Opened, Progress, Source, SourceError, SourceProblem};
+use super::{Progress, Source, SourceError, SourceErrorKind, Transfer};
 
 /// Failures in a row, without a byte between them, after which it is given up.
 pub(super) const MAX_TRIES: u32 = 5;
@@ -12,7 +12,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub struct ResumingReader<'a> {
     source: &'a dyn Source,
     url: &'a str,
-    opened: Opened,
+    transfer: Transfer,
     at: u64,
     failures: u32,
     progress: Progress<'a>,
@@ -23,19 +23,19 @@ impl<'a> ResumingReader<'a> {
     /// Begins a download.
     pub fn open(source: &'a dyn Source, url: &'a str, progress: Progress<'a>) -> Result<Self, SourceError> {
         let mut failures = 0;
-        let opened = loop {
+        let transfer = loop {
             match source.open(url, 0) {
-                Ok(opened) => break opened,
-                Err(error) => again(source, error, &mut failures)?,
+                Ok(transfer) => break transfer,
+                Err(error) => pause_or_fail(source, error, &mut failures)?,
             }
         };
-        if opened.starts_at != 0 {
+        if transfer.starts_at != 0 {
             return Err(SourceError::new(
                 url,
-                SourceProblem::Nonsense("it does not begin at the start".into()),
+                SourceErrorKind::InvalidResponse("it does not begin at the start".into()),
             ));
         }
-        Ok(Self { source, url, opened, at: 0, failures, progress, stop: &NEVER })
+        Ok(Self { source, url, transfer, at: 0, failures, progress, stop: &NEVER })
     }
 
     /// Gives up at the next failure once that is set.
@@ -45,81 +45,85 @@ impl<'a> ResumingReader<'a> {
 
     /// How long the file is, if the server said so.
     pub fn total(&self) -> Option<u64> {
-        self.opened.total
+        self.transfer.total
     }
 
     /// What names this content of the file.
     pub fn etag(&self) -> Option<&str> {
-        self.opened.etag.as_deref()
+        self.transfer.etag.as_deref()
     }
 
     /// Reads on. Other than `read`, it tells what kind of error it was.
     pub fn next_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
         loop {
-            let problem = match self.opened.body.read(buffer) {
+            let kind = match self.transfer.body.read(buffer) {
                 Ok(0) if buffer.is_empty() => return Ok(0),
-                Ok(0) => match self.opened.total {
+                Ok(0) => match self.transfer.total {
                     Some(total) if self.at < total => format!("it ended after {} of {total} bytes", self.at),
                     _ => return Ok(0),
                 },
-                Ok(bytes) => return self.came(bytes).map(|()| bytes),
+                Ok(bytes) => return self.count(bytes).map(|()| bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error.to_string(),
             };
-            self.reopen(SourceProblem::Broken(problem))?;
+            self.reopen(SourceErrorKind::Interrupted(kind))?;
         }
     }
 
-    fn came(&mut self, bytes: usize) -> Result<(), SourceError> {
+    fn count(&mut self, bytes: usize) -> Result<(), SourceError> {
         self.at += bytes as u64;
         self.failures = 0;
-        if self.opened.total.is_some_and(|total| self.at > total) {
+        if self.transfer.total.is_some_and(|total| self.at > total) {
             return Err(SourceError::new(
                 self.url,
-                SourceProblem::Nonsense("it is longer than it said".into()),
+                SourceErrorKind::InvalidResponse("it is longer than it said".into()),
             ));
         }
-        (self.progress)(self.at, self.opened.total);
+        (self.progress)(self.at, self.transfer.total);
         Ok(())
     }
 
-    fn reopen(&mut self, problem: SourceProblem) -> Result<(), SourceError> {
-        let mut error = SourceError::new(self.url, problem);
+    fn reopen(&mut self, kind: SourceErrorKind) -> Result<(), SourceError> {
+        let mut error = SourceError::new(self.url, kind);
         loop {
             tracing::debug!(%error, at = self.at, "download broke off");
-            again(self.source, error, &mut self.failures)?;
+            pause_or_fail(self.source, error, &mut self.failures)?;
             if self.stop.load(Ordering::Relaxed) {
-                return Err(SourceError::new(self.url, SourceProblem::GivenUp));
+                return Err(SourceError::new(self.url, SourceErrorKind::GivenUp));
             }
-            let opened = match &self.opened.etag {
+            let transfer = match &self.transfer.etag {
                 Some(etag) => self.source.resume(self.url, self.at, etag),
                 None => self.source.open(self.url, self.at),
             };
-            match opened {
-                Ok(opened) => return self.go_on(opened),
+            match transfer {
+                Ok(transfer) => return self.continue_with(transfer),
                 Err(next) => error = next,
             }
         }
     }
 
-    fn go_on(&mut self, opened: Opened) -> Result<(), SourceError> {
+    fn continue_with(&mut self, transfer: Transfer) -> Result<(), SourceError> {
         let differs = |old: &Option<String>, new: &Option<String>| old.is_some() && old != new;
-        let problem = if differs(&self.opened.etag, &opened.etag)
-            || self.opened.total.is_some() && self.opened.total != opened.total
+        let kind = if differs(&self.transfer.etag, &transfer.etag)
+            || self.transfer.total.is_some() && self.transfer.total != transfer.total
         {
-            SourceProblem::Changed
-        } else if opened.starts_at != self.at {
-            SourceProblem::NoRanges
+            SourceErrorKind::Changed
+        } else if transfer.starts_at != self.at {
+            SourceErrorKind::NoRanges
         } else {
-            self.opened.body = opened.body;
+            self.transfer.body = transfer.body;
             return Ok(());
         };
-        Err(SourceError::new(self.url, problem))
+        Err(SourceError::new(self.url, kind))
     }
 }
 
 /// Waits before another try, or gives the error back when there is to be none.
-pub(super) fn again(source: &dyn Source, error: SourceError, failures: &mut u32) -> Result<(), SourceError> {
+pub(super) fn pause_or_fail(
+    source: &dyn Source,
+    error: SourceError,
+    failures: &mut u32,
+) -> Result<(), SourceError> {
     *failures += 1;
     if !error.is_transient() || *failures >= MAX_TRIES {
         return Err(error);

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 /// A file that is being received.
-pub struct Opened {
+pub struct Transfer {
     /// Its bytes, from `starts_at` on.
     pub body: Box<dyn Read + Send>,
     /// How long the whole file is, if the server said so.
@@ -18,10 +18,10 @@ pub struct Opened {
 /// Where archives come from: a seam, so that faults of a network can be played.
 pub trait Source: Send + Sync {
     /// Begins to receive a file from a byte on.
-    fn open(&self, url: &str, from: u64) -> Result<Opened, SourceError>;
+    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError>;
 
     /// Like `open`, for a server that is to begin at the start if the file is no longer the one of that `etag`.
-    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Opened, SourceError> {
+    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Transfer, SourceError> {
         let _ = etag;
         self.open(url, from)
     }
@@ -41,17 +41,17 @@ pub(super) fn pause_after(first: Duration, failures: u32) -> Duration {
 
 /// A file that could not be received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {problem}")]
+#[error("{url}: {kind}")]
 pub struct SourceError {
     /// Which one, without query string and credentials.
     pub url: String,
     /// Why.
-    pub problem: SourceProblem,
+    pub kind: SourceErrorKind,
 }
 
 /// Why a file could not be received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SourceProblem {
+pub enum SourceErrorKind {
     /// It is no address that may be asked.
     #[error("not an address to download from: {0}")]
     Address(String),
@@ -69,10 +69,10 @@ pub enum SourceProblem {
     Unreachable(String),
     /// The answer broke off.
     #[error("the download broke off: {0}")]
-    Broken(String),
+    Interrupted(String),
     /// The answer makes no sense.
     #[error("the server's answer cannot be used: {0}")]
-    Nonsense(String),
+    InvalidResponse(String),
     /// A download that broke off cannot go on, because the file is another one now.
     #[error("the file changed while it was downloaded: it has to begin anew")]
     Changed,
@@ -86,27 +86,27 @@ pub enum SourceProblem {
 
 impl SourceError {
     /// An error about an address; what could be secret in it is left out.
-    pub fn new(url: &str, problem: SourceProblem) -> Self {
-        Self { url: shown(url), problem }
+    pub fn new(url: &str, kind: SourceErrorKind) -> Self {
+        Self { url: redacted(url), kind }
     }
 
     /// Whether the same request may succeed a little later.
     pub fn is_transient(&self) -> bool {
-        match &self.problem {
-            SourceProblem::Unreachable(_) | SourceProblem::Broken(_) => true,
-            SourceProblem::Status(status) => matches!(status, 408 | 425 | 429 | 500..),
+        match &self.kind {
+            SourceErrorKind::Unreachable(_) | SourceErrorKind::Interrupted(_) => true,
+            SourceErrorKind::Status(status) => matches!(status, 408 | 425 | 429 | 500..),
             _ => false,
         }
     }
 
     /// Whether a download from the first byte may succeed where going on cannot.
-    pub fn begins_anew(&self) -> bool {
-        matches!(self.problem, SourceProblem::Changed | SourceProblem::NoRanges)
+    pub fn needs_restart(&self) -> bool {
+        matches!(self.kind, SourceErrorKind::Changed | SourceErrorKind::NoRanges)
     }
 }
 
-/// An address as it may be shown to anybody.
-pub(crate) fn shown(url: &str) -> String {
+/// An address as it may be redacted to anybody.
+pub(crate) fn redacted(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let bare = &url[..end];
     let Some((scheme, rest)) = bare.split_once("://") else { return bare.to_owned() };
@@ -143,7 +143,7 @@ mod tests {
             ("https://a.example?secret", "https://a.example"),
             ("x?secret", "x"),
         ] {
-            assert_eq!(shown(url), expected);
+            assert_eq!(redacted(url), expected);
         }
     }
 

@@ -10,62 +10,62 @@ pub(super) const MAX_UNPACKED: u64 = 8 << 30;
 /// Directories, the checksum, and what a file takes beyond its bytes.
 const SLACK: u64 = 1 << 20;
 /// What is assumed of an archive that tells nothing.
-const UNKNOWN: u64 = 1 << 30;
+const ASSUMED: u64 = 1 << 30;
 /// Agents unpack to three or four times their archive.
-const CAREFUL_RATIO: u64 = 5;
+const ESTIMATED_RATIO: u64 = 5;
 const CHECK_EVERY: u64 = 64 << 20;
 
 /// How large an archive is when it is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unpacked {
+pub(super) enum UnpackedSize {
     /// As its last bytes say.
-    Said(u64),
+    Reported(u64),
     /// As good a guess as can be made.
-    Guessed(u64),
+    Estimated(u64),
 }
 
-impl Unpacked {
+impl UnpackedSize {
     /// Asks for the last four bytes of a gzip file, which hold the size modulo 4 GiB.
-    pub(super) fn ask(source: &dyn Source, url: &str, download: &ResumingReader<'_>) -> Self {
-        let Some(total) = download.total() else { return Self::Guessed(UNKNOWN) };
+    pub(super) fn request(source: &dyn Source, url: &str, download: &ResumingReader<'_>) -> Self {
+        let Some(total) = download.total() else { return Self::Estimated(ASSUMED) };
         match last_bytes(source, url, total, download.etag()) {
-            Some(last) => Self::Said(whole(u32::from_le_bytes(last), total)),
-            None => Self::Guessed(total.saturating_mul(CAREFUL_RATIO)),
+            Some(last) => UnpackedSize::Reported(full_size(u32::from_le_bytes(last), total)),
+            None => Self::Estimated(total.saturating_mul(ESTIMATED_RATIO)),
         }
     }
 
     /// How many bytes may come out before it is certainly a bomb.
     pub(super) fn limit(self) -> u64 {
         match self {
-            Self::Said(bytes) => bytes.min(MAX_UNPACKED),
-            Self::Guessed(_) => MAX_UNPACKED,
+            UnpackedSize::Reported(bytes) => bytes.min(MAX_UNPACKED),
+            Self::Estimated(_) => MAX_UNPACKED,
         }
     }
 
     fn bytes(self) -> u64 {
         match self {
-            Self::Said(bytes) | Self::Guessed(bytes) => bytes,
+            UnpackedSize::Reported(bytes) | Self::Estimated(bytes) => bytes,
         }
     }
 }
 
 fn last_bytes(source: &dyn Source, url: &str, total: u64, etag: Option<&str>) -> Option<[u8; 4]> {
     let from = total.checked_sub(4).filter(|from| *from > 0)?;
-    let opened = match etag {
+    let transfer = match etag {
         Some(etag) => source.resume(url, from, etag),
         None => source.open(url, from),
     };
-    let mut opened = opened.ok()?;
-    if opened.starts_at != from || opened.total != Some(total) || opened.etag.as_deref() != etag {
+    let mut transfer = transfer.ok()?;
+    if transfer.starts_at != from || transfer.total != Some(total) || transfer.etag.as_deref() != etag {
         return None;
     }
     let mut last = [0; 4];
-    opened.body.read_exact(&mut last).ok()?;
+    transfer.body.read_exact(&mut last).ok()?;
     Some(last)
 }
 
 /// The least size that such an archive can have: what cannot be compressed grows by 5 bytes in 16 KiB.
-fn whole(modulo: u32, compressed: u64) -> u64 {
+fn full_size(modulo: u32, compressed: u64) -> u64 {
     let least = compressed.saturating_sub(compressed / 1024 + 1024);
     let mut bytes = u64::from(modulo);
     while bytes < least {
@@ -76,38 +76,38 @@ fn whole(modulo: u32, compressed: u64) -> u64 {
 
 /// Watches over the file system that a version is written to.
 #[derive(Debug)]
-pub(super) struct Space<'a> {
+pub(super) struct DiskSpace<'a> {
     disk: &'a dyn Disk,
     at: PathBuf,
-    unpacked: Unpacked,
+    unpacked: UnpackedSize,
     next_check: u64,
 }
 
-impl<'a> Space<'a> {
+impl<'a> DiskSpace<'a> {
     /// Refuses before anything is written if there is too little.
-    pub(super) fn check(disk: &'a dyn Disk, at: &Path, unpacked: Unpacked) -> Result<Self, InstallError> {
+    pub(super) fn check(disk: &'a dyn Disk, at: &Path, unpacked: UnpackedSize) -> Result<Self, InstallError> {
         let space = Self { disk, at: at.to_owned(), unpacked, next_check: CHECK_EVERY };
-        space.enough_for(unpacked.bytes().saturating_add(SLACK))?;
+        space.require(unpacked.bytes().saturating_add(SLACK))?;
         Ok(space)
     }
 
     /// Looks again now and then: others write to the same disk.
-    pub(super) fn still_enough(&mut self, taken: u64) -> Result<(), InstallError> {
+    pub(super) fn recheck(&mut self, taken: u64) -> Result<(), InstallError> {
         if taken < self.next_check {
             return Ok(());
         }
         self.next_check = taken + CHECK_EVERY;
-        self.enough_for(self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK))
+        self.require(self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK))
     }
 
     /// The error for a write that found the disk full.
-    pub(super) fn full(&self, taken: u64) -> InstallError {
+    pub(super) fn full_error(&self, taken: u64) -> InstallError {
         let needed = self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK);
         let free = self.disk.free_bytes(&self.at).unwrap_or_default();
         InstallError::NoSpace { at: self.at.clone(), needed, free }
     }
 
-    fn enough_for(&self, needed: u64) -> Result<(), InstallError> {
+    fn require(&self, needed: u64) -> Result<(), InstallError> {
         let free = self.disk.free_bytes(&self.at).map_err(InstallError::on("look for space at", &self.at))?;
         if free < needed {
             return Err(InstallError::NoSpace { at: self.at.clone(), needed, free });
@@ -131,7 +131,7 @@ mod tests {
             (4 * GIB + 10, 4 * GIB + 10 + GIB / 1024),
             (0, 20),
         ] {
-            assert_eq!(whole(unpacked as u32, compressed), unpacked, "{unpacked} from {compressed}");
+            assert_eq!(full_size(unpacked as u32, compressed), unpacked, "{unpacked} from {compressed}");
         }
     }
 }

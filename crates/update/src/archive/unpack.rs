@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::ArchiveProblem;
+use super::ArchiveError;
+use super::destination::{Destination, DestinationMap};
 use super::install::InstallError;
-use super::members::Members;
-use super::place::{Map, Place};
-use super::space::Space;
+use super::space::DiskSpace;
+use super::tar_reader::TarReader;
 use crate::{Disk, Profile};
 
 const BUFFER: usize = 128 * 1024;
@@ -16,10 +16,10 @@ const BUFFER: usize = 128 * 1024;
 pub(super) struct Unpacker<'a> {
     disk: &'a dyn Disk,
     profile: &'a Profile,
-    map: Map<'a>,
+    map: DestinationMap<'a>,
     bin: PathBuf,
     units: PathBuf,
-    space: Space<'a>,
+    space: DiskSpace<'a>,
     url: &'a str,
     files: BTreeSet<String>,
     links: BTreeMap<String, String>,
@@ -32,7 +32,7 @@ impl<'a> Unpacker<'a> {
         disk: &'a dyn Disk,
         profile: &'a Profile,
         part: &Path,
-        space: Space<'a>,
+        space: DiskSpace<'a>,
         url: &'a str,
     ) -> Result<Self, InstallError> {
         let (bin, units) = (part.join("bin"), part.join("etc/systemd"));
@@ -40,29 +40,29 @@ impl<'a> Unpacker<'a> {
             disk.create_dir(directory, 0o755).map_err(InstallError::on("make", directory))?;
         }
         let (files, found_units, links) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let map = Map::new(profile);
+        let map = DestinationMap::new(profile);
         Ok(Self { disk, profile, map, bin, units, space, url, files, links, found_units })
     }
 
     /// Unpacks an archive whole. Bytes reach the disk; names do when the directories are synced.
-    pub(super) fn run<R: Read>(&mut self, members: &mut Members<R>) -> Result<(), InstallError> {
+    pub(super) fn run<R: Read>(&mut self, members: &mut TarReader<R>) -> Result<(), InstallError> {
         let mut names = HashSet::new();
         let mut buffer = vec![0; BUFFER];
-        while let Some(member) = members.next_member().map_err(|problem| self.refused(problem))? {
-            let (name, place) = self.map.place(&member).map_err(|problem| self.refused(problem))?;
+        while let Some(member) = members.next_member().map_err(|error| self.refused(error))? {
+            let (name, destination) = self.map.destination(&member).map_err(|error| self.refused(error))?;
             if !names.insert(name) {
-                return Err(self.refused(ArchiveProblem::member(&member.name, "is there twice")));
+                return Err(self.refused(ArchiveError::member(&member.name, "is there twice")));
             }
-            match place {
-                Place::PassedOver => {}
-                Place::Link(link, target) => {
+            match destination {
+                Destination::Ignored => {}
+                Destination::Link(link, target) => {
                     self.links.insert(link, target);
                 }
-                Place::Binary(binary) => {
+                Destination::Binary(binary) => {
                     self.write(&self.bin.join(&binary), 0o755, members, &mut buffer)?;
                     self.files.insert(binary);
                 }
-                Place::Unit(unit) => {
+                Destination::Unit(unit) => {
                     self.write(&self.units.join(&unit), 0o644, members, &mut buffer)?;
                     self.found_units.insert(unit);
                 }
@@ -81,7 +81,7 @@ impl<'a> Unpacker<'a> {
         &mut self,
         path: &Path,
         mode: u32,
-        members: &mut Members<R>,
+        members: &mut TarReader<R>,
         buffer: &mut [u8],
     ) -> Result<(), InstallError> {
         let mut file = self
@@ -89,11 +89,11 @@ impl<'a> Unpacker<'a> {
             .create_file(path, mode)
             .map_err(|error| self.unwritten(path, error, members.taken()))?;
         loop {
-            let bytes = members.read_body(buffer).map_err(|problem| self.refused(problem))?;
+            let bytes = members.read_body(buffer).map_err(|error| self.refused(error))?;
             if bytes == 0 {
                 break;
             }
-            self.space.still_enough(members.taken())?;
+            self.space.recheck(members.taken())?;
             file.write_all(&buffer[..bytes]).map_err(|error| self.unwritten(path, error, members.taken()))?;
         }
         let synced = file.flush().and_then(|()| {
@@ -117,16 +117,16 @@ impl<'a> Unpacker<'a> {
         }
         let units = self.profile.units().filter(|unit| !self.found_units.contains(*unit));
         missing.extend(units.map(|unit| self.profile.archive_path(unit).display().to_string()));
-        if missing.is_empty() { Ok(()) } else { Err(self.refused(ArchiveProblem::Missing(missing))) }
+        if missing.is_empty() { Ok(()) } else { Err(self.refused(ArchiveError::Missing(missing))) }
     }
 
-    fn refused(&self, problem: ArchiveProblem) -> InstallError {
-        InstallError::Archive { url: self.url.to_owned(), problem }
+    fn refused(&self, error: ArchiveError) -> InstallError {
+        InstallError::Archive { url: self.url.to_owned(), error }
     }
 
     fn unwritten(&self, path: &Path, error: io::Error, taken: u64) -> InstallError {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.space.full(taken),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.space.full_error(taken),
             _ => InstallError::on("write", path)(error),
         }
     }

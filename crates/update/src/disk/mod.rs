@@ -82,6 +82,14 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
+/// Removes a file or link, if there is one.
+pub(crate) fn remove_if_present(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.kind(path)? {
+        Some(_) => disk.remove_file(path),
+        None => Ok(()),
+    }
+}
+
 /// Removes a directory in which nothing is left.
 pub(crate) fn remove_if_empty(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     match disk.kind(path)? {

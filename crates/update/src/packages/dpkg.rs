@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mention::may_concern;
-use super::{Places, has, run};
+use super::script_scan::may_touch;
+use super::{PreservedPaths, has, run};
 use crate::disk::{RealDisk, write_durably};
 
 /// Where dpkg has the scripts of what is installed.
@@ -21,7 +21,7 @@ exit 0
 const INTERRUPTED: &str = "dpkg was interrupted";
 
 /// Whether anything of the package is there, be it only its configuration.
-pub(super) fn knows(package: &str) -> bool {
+pub(super) fn has_package(package: &str) -> bool {
     states(package).iter().any(|state| state != "not-installed")
 }
 
@@ -30,10 +30,10 @@ fn is_unpacked(package: &str) -> bool {
 }
 
 /// Removed with its own scripts, purged without one that is about what must stay.
-pub(super) fn purge(package: &str, places: &Places) -> Result<(), String> {
+pub(super) fn purge(package: &str, paths: &PreservedPaths) -> Result<(), String> {
     change("remove", package, is_unpacked)?;
-    silence(Path::new(SCRIPTS), package, places)?;
-    change("purge", package, knows)
+    disable_scripts(Path::new(SCRIPTS), package, paths)?;
+    change("purge", package, has_package)
 }
 
 /// Of each architecture that it is installed for.
@@ -61,11 +61,11 @@ fn change(action: &str, package: &str, is_to_be_done: fn(&str) -> bool) -> Resul
     done.map(drop).or_else(|said| if is_to_be_done(package) { Err(said) } else { Ok(()) })
 }
 
-fn silence(scripts: &Path, package: &str, places: &Places) -> Result<(), String> {
+fn disable_scripts(scripts: &Path, package: &str, paths: &PreservedPaths) -> Result<(), String> {
     let failed = |path: &Path, error| format!("{} cannot be replaced: {error}", path.display());
     for path in scripts_after_removal(scripts, package) {
         let script = fs::read(&path).map_err(|error| failed(&path, error))?;
-        if may_concern(&script, &places.data) || may_concern(&script, &places.config) {
+        if may_touch(&script, &paths.data) || may_touch(&script, &paths.config) {
             tracing::info!("{} may delete what is to stay: it is not run", path.display());
             write_durably(&RealDisk, &path, DOES_NOTHING.as_bytes(), 0o755)
                 .map_err(|error| failed(&path, error))?;
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn only_scripts_of_the_package_that_concern_the_agent_are_silenced() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places { config: "/etc/refit.yaml".into(), data: "/var/lib/refit".into() };
+        let paths = PreservedPaths { config: "/etc/refit.yaml".into(), data: "/var/lib/refit".into() };
         let files = [
             ("refit.postrm", "rm -rf /var/lib/refit", true),
             ("refit:amd64.postrm", "rm -f /etc/refit.yaml", true),
@@ -102,11 +102,11 @@ mod tests {
         for (name, text, _) in files {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        silence(folder.path(), "refit", &places).unwrap();
-        for (name, text, is_silenced) in files {
+        disable_scripts(folder.path(), "refit", &paths).unwrap();
+        for (name, text, is_disabled) in files {
             let found = fs::read_to_string(folder.path().join(name)).unwrap();
-            assert_eq!(found, if is_silenced { DOES_NOTHING } else { text }, "{name}");
+            assert_eq!(found, if is_disabled { DOES_NOTHING } else { text }, "{name}");
         }
-        silence(&folder.path().join("none"), "refit", &places).unwrap();
+        disable_scripts(&folder.path().join("none"), "refit", &paths).unwrap();
     }
 }

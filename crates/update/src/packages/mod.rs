@@ -1,27 +1,26 @@
 //! The system's package of the same agent: removed for good, without what the agent needs to go on.
 
 mod dpkg;
-mod kept;
-mod mention;
+mod preserved_config;
 mod rpm;
+mod script_scan;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::host::HostError;
-use crate::updater::Packages;
-use kept::Kept;
+use crate::host::{HostError, Packages};
+use preserved_config::PreservedConfig;
 
 /// The packages of this host, whichever tool manages them.
 #[derive(Debug, Clone)]
 pub struct SystemPackages {
-    places: Places,
-    kept: Kept,
+    paths: PreservedPaths,
+    config: PreservedConfig,
 }
 
 /// What must survive a purge.
 #[derive(Debug, Clone)]
-struct Places {
+struct PreservedPaths {
     config: PathBuf,
     data: PathBuf,
 }
@@ -39,27 +38,27 @@ enum Tool {
 impl SystemPackages {
     /// Preserves the agent's configuration and its data directory. Of the former a copy is kept at the third path
     /// while a purge goes on.
-    pub fn new(config: &Path, data: &Path, kept: &Path) -> Self {
-        let places = Places { config: config.to_owned(), data: data.to_owned() };
-        Self { kept: Kept::new(config, kept), places }
+    pub fn new(config: &Path, data: &Path, copy: &Path) -> Self {
+        let paths = PreservedPaths { config: config.to_owned(), data: data.to_owned() };
+        Self { config: PreservedConfig::new(config, copy), paths }
     }
 
     /// Puts the configuration back if a purge was cut off when it was gone. To be called before anything else that
     /// may want it.
-    pub fn settle(&self) -> Result<(), HostError> {
-        self.kept.settle().map_err(|error| self.not_kept(&error))
+    pub fn finish_interrupted_purge(&self) -> Result<(), HostError> {
+        self.config.finish_interrupted().map_err(|error| self.not_preserved(&error))
     }
 
-    fn not_kept(&self, error: &std::io::Error) -> HostError {
-        let (config, copy) = (self.places.config.display(), self.kept.copy().display());
+    fn not_preserved(&self, error: &std::io::Error) -> HostError {
+        let (config, copy) = (self.paths.config.display(), self.config.copy().display());
         HostError(format!("{config} could not be kept, with its copy at {copy}: {error}"))
     }
 
     /// Whose package it is. Some hosts have both tools, and one of them without any packages.
     fn tool(package: &str) -> Option<Tool> {
         match () {
-            () if dpkg::knows(package) => Some(Tool::Dpkg),
-            () if rpm::knows(package) => Some(Tool::Rpm),
+            () if dpkg::has_package(package) => Some(Tool::Dpkg),
+            () if rpm::has_package(package) => Some(Tool::Rpm),
             () => None,
         }
     }
@@ -73,14 +72,14 @@ impl Packages for SystemPackages {
     /// The configuration belongs to the package, and a later purge by hand would take it along: so it is purged
     /// now, and the file put back as nobody's.
     fn purge(&self, package: &str) -> Result<(), HostError> {
-        self.settle()?;
-        let kept = self.kept.take().map_err(|error| self.not_kept(&error))?;
+        self.finish_interrupted_purge()?;
+        let snapshot = self.config.save_copy().map_err(|error| self.not_preserved(&error))?;
         let purged = match Self::tool(package) {
-            Some(Tool::Dpkg) => dpkg::purge(package, &self.places),
-            Some(Tool::Rpm) => rpm::purge(package, &self.places),
+            Some(Tool::Dpkg) => dpkg::purge(package, &self.paths),
+            Some(Tool::Rpm) => rpm::purge(package, &self.paths),
             None => Ok(()),
         };
-        self.kept.put_back(kept).map_err(|error| self.not_kept(&error))?;
+        self.config.restore(snapshot).map_err(|error| self.not_preserved(&error))?;
         purged.map_err(|said| HostError(format!("the package {package} could not be purged: {said}")))
     }
 }

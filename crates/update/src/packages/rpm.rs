@@ -3,27 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mention::may_concern;
-use super::{Places, has, run};
+use super::script_scan::may_touch;
+use super::{PreservedPaths, has, run};
 
-pub(super) fn knows(package: &str) -> bool {
+pub(super) fn has_package(package: &str) -> bool {
     run("rpm", &["-q", package]).is_ok()
 }
 
 /// Erased, without its scripts if they are about what must stay.
-pub(super) fn purge(package: &str, places: &Places) -> Result<(), String> {
+pub(super) fn purge(package: &str, paths: &PreservedPaths) -> Result<(), String> {
     let scripts = run("rpm", &["-q", "--scripts", package])?;
-    let concern = |path: &Path| may_concern(scripts.as_bytes(), path);
-    let is_silent = concern(&places.data) || concern(&places.config);
-    if is_silent {
+    let concern = |path: &Path| may_touch(scripts.as_bytes(), path);
+    let without_scripts = concern(&paths.data) || concern(&paths.config);
+    if without_scripts {
         tracing::info!("the scripts of {package} may delete what is to stay: they are not run");
     }
-    let saved = saved(&places.config);
-    let (before, config) = (fs::read(&saved).ok(), fs::read(&places.config).ok());
-    let front = ["dnf", "yum"].into_iter().find(|program| has(program));
-    let erased = match front {
-        Some(program) => run(program, &front_arguments(package, is_silent)),
-        None => run("rpm", &arguments(package, is_silent)),
+    let saved = saved(&paths.config);
+    let (before, config) = (fs::read(&saved).ok(), fs::read(&paths.config).ok());
+    let frontend = ["dnf", "yum"].into_iter().find(|program| has(program));
+    let erased = match frontend {
+        Some(program) => run(program, &frontend_arguments(package, without_scripts)),
+        None => run("rpm", &arguments(package, without_scripts)),
     };
     // A changed configuration is renamed, not deleted: what is put back needs no second copy.
     if before.is_none() && config.is_some() && fs::read(&saved).ok() == config {
@@ -38,16 +38,16 @@ fn saved(config: &Path) -> PathBuf {
     name.into()
 }
 
-fn arguments(package: &str, is_silent: bool) -> Vec<&str> {
+fn arguments(package: &str, without_scripts: bool) -> Vec<&str> {
     let mut arguments = vec!["-e", package];
-    arguments.extend(is_silent.then_some("--noscripts"));
+    arguments.extend(without_scripts.then_some("--noscripts"));
     arguments
 }
 
 /// Nothing is looked up on the network, and what the package depended on stays.
-fn front_arguments(package: &str, is_silent: bool) -> Vec<&str> {
+fn frontend_arguments(package: &str, without_scripts: bool) -> Vec<&str> {
     let mut arguments = vec!["-y", "-q", "--disablerepo=*", "--setopt=clean_requirements_on_remove=False"];
-    arguments.extend(is_silent.then_some("--setopt=tsflags=noscripts"));
+    arguments.extend(without_scripts.then_some("--setopt=tsflags=noscripts"));
     arguments.extend(["remove", package]);
     arguments
 }
@@ -60,9 +60,9 @@ mod tests {
     fn scripts_are_left_out_where_they_must_not_run() {
         assert_eq!(arguments("refit", false), ["-e", "refit"]);
         assert_eq!(arguments("refit", true), ["-e", "refit", "--noscripts"]);
-        let silent = front_arguments("refit", true);
+        let silent = frontend_arguments("refit", true);
         assert!(silent.contains(&"--setopt=tsflags=noscripts") && silent.ends_with(&["remove", "refit"]));
-        assert!(!front_arguments("refit", false).contains(&"--setopt=tsflags=noscripts"));
+        assert!(!frontend_arguments("refit", false).contains(&"--setopt=tsflags=noscripts"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_BODY_BYTES: usize = 1024;
-const MAX_SAID_CHARS: usize = 200;
+const MAX_EXCERPT_CHARS: usize = 200;
 /// The body only explains: nobody waits long for it.
 const BODY_WITHIN: Duration = Duration::from_millis(500);
 
@@ -15,7 +15,7 @@ const BODY_WITHIN: Duration = Duration::from_millis(500);
 pub(super) struct Reply {
     pub(super) status: u16,
     /// A short piece of the body, in one line; empty where the status says all.
-    pub(super) said: String,
+    pub(super) excerpt: String,
     connection: TcpStream,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn get(url: &str, within: Duration) -> io::Result<Reply> {
     write!(connection, "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n")?;
     let (head, mut body) = head(&mut connection, until)?;
     let status = status(&head).ok_or_else(|| other("what it answers is not HTTP"))?;
-    let said = match status {
+    let excerpt = match status {
         200 => String::new(),
         _ => {
             let wanted = length(&head).unwrap_or(MAX_BODY_BYTES).min(MAX_BODY_BYTES);
@@ -47,14 +47,14 @@ pub(super) fn get(url: &str, within: Duration) -> io::Result<Reply> {
                     Ok(_) => {}
                 }
             }
-            said(&body[..body.len().min(wanted)], is_chunked(&head))
+            excerpt(&body[..body.len().min(wanted)], is_chunked(&head))
         }
     };
-    Ok(Reply { status, said, connection })
+    Ok(Reply { status, excerpt, connection })
 }
 
-fn other(problem: &'static str) -> io::Error {
-    io::Error::other(problem)
+fn other(reason: &'static str) -> io::Error {
+    io::Error::other(reason)
 }
 
 fn left(until: Instant) -> io::Result<Duration> {
@@ -151,7 +151,7 @@ fn is_chunked(head: &str) -> bool {
 }
 
 /// The `status` of a JSON object, or the beginning of whatever it is.
-fn said(body: &[u8], is_chunked: bool) -> String {
+fn excerpt(body: &[u8], is_chunked: bool) -> String {
     let text = String::from_utf8_lossy(body);
     // What explains fits one chunk.
     let text = match text.split_once("\r\n").filter(|_| is_chunked) {
@@ -160,7 +160,7 @@ fn said(body: &[u8], is_chunked: bool) -> String {
     };
     let json = serde_json::from_str::<serde_json::Value>(text).ok();
     let status = json.as_ref().and_then(|json| json.get("status")?.as_str());
-    one_line(status.unwrap_or(text), MAX_SAID_CHARS)
+    one_line(status.unwrap_or(text), MAX_EXCERPT_CHARS)
 }
 
 /// The beginning of a text, without what would break a line of a log.
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn what_explains_is_short_and_in_one_line() {
-        assert_eq!(said(b"{\"status\":\"teleport is starting\"}", false), "teleport is starting");
-        assert_eq!(said(b"11\r\n{\"status\":\"slow\"}\r\n0\r\n\r\n", true), "slow");
-        assert_eq!(said(b"not\r\n\x1b[31m json \xff", false), "not [31m json \u{fffd}");
-        assert_eq!(said(&b"x ".repeat(500), false).len(), MAX_SAID_CHARS);
+        assert_eq!(excerpt(b"{\"status\":\"teleport is starting\"}", false), "teleport is starting");
+        assert_eq!(excerpt(b"11\r\n{\"status\":\"slow\"}\r\n0\r\n\r\n", true), "slow");
+        assert_eq!(excerpt(b"not\r\n\x1b[31m json \xff", false), "not [31m json \u{fffd}");
+        assert_eq!(excerpt(&b"x ".repeat(500), false).len(), MAX_EXCERPT_CHARS);
     }
 
     #[test]

@@ -42,10 +42,10 @@ impl HttpAgent {
         if ports.and_then(|ports| process.has_far_end(ports)) == Some(false) {
             return Some(format!("at {} another process than {} answers", self.url, process.pid()));
         }
-        match (reply.status, reply.said.as_str()) {
+        match (reply.status, reply.excerpt.as_str()) {
             (200, _) => None,
             (status, "") => Some(format!("{} answers {status}", self.url)),
-            (status, said) => Some(format!("{} answers {status}: {said}", self.url)),
+            (status, excerpt) => Some(format!("{} answers {status}: {excerpt}", self.url)),
         }
     }
 }

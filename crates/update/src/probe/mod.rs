@@ -1,4 +1,4 @@
-//! The agent of this host, asked by what its profile says.
+//! The agent of this host, source by what its profile says.
 
 mod http;
 mod http_agent;
@@ -29,7 +29,7 @@ const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// The agent of this host.
 #[derive(Debug, Clone)]
 pub struct HostAgent {
-    asked: Asked,
+    source: ReadinessSource,
     trust: PathBuf,
     version_arguments: Vec<String>,
     /// Why the agent's condition was last unknown: logged when it changes, not at every look.
@@ -38,14 +38,14 @@ pub struct HostAgent {
 
 /// Where the agent tells how it is.
 #[derive(Debug, Clone)]
-enum Asked {
+enum ReadinessSource {
     Socket(PathBuf),
     Http(HttpAgent),
 }
 
 /// What the socket answers, as far as it matters here.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct ReadinessReport {
     version: Version,
     started_at: Timestamp,
     connected: bool,
@@ -60,25 +60,25 @@ struct Said {
 impl HostAgent {
     /// The agent of that profile.
     pub fn new(layout: &Layout, profile: &Profile) -> Self {
-        let asked = match &profile.readiness {
-            Readiness::Socket(path) => Asked::Socket(layout.data().join(path)),
+        let source = match &profile.readiness {
+            Readiness::Socket(path) => ReadinessSource::Socket(layout.data().join(path)),
             Readiness::Http { url, pid_file } => {
                 let pid_file = match pid_file.is_absolute() {
                     true => layout.outside(pid_file),
                     false => layout.data().join(pid_file),
                 };
-                Asked::Http(HttpAgent::new(url, pid_file, layout.versions()))
+                ReadinessSource::Http(HttpAgent::new(url, pid_file, layout.versions()))
             }
         };
         Self {
-            asked,
+            source,
             trust: layout.data().join("trust.pem"),
             version_arguments: profile.version_arguments.clone(),
             unknown: Arc::default(),
         }
     }
 
-    fn note_unknown(&self, reason: Option<String>) {
+    fn log_unknown(&self, reason: Option<String>) {
         let mut last = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = reason.as_ref().filter(|reason| Some(*reason) != last.as_ref()) {
             tracing::debug!("it is not known how the agent is: {reason}");
@@ -101,26 +101,26 @@ impl Agent for HostAgent {
     }
 
     fn condition(&self) -> Option<Condition> {
-        let found = match &self.asked {
-            Asked::Socket(path) => ask(path)
-                .map(|Said { version, started_at, connected, reason, .. }| Condition {
+        let found = match &self.source {
+            ReadinessSource::Socket(path) => request_report(path)
+                .map(|ReadinessReport { version, started_at, connected, reason, .. }| Condition {
                     version,
                     started_at,
                     connected,
                     reason,
                 })
                 .map_err(|error| format!("{}: {error}", path.display())),
-            Asked::Http(agent) => agent.condition(),
+            ReadinessSource::Http(agent) => agent.condition(),
         };
-        self.note_unknown(found.as_ref().err().cloned());
+        self.log_unknown(found.as_ref().err().cloned());
         found.ok()
     }
 
-    /// Nothing of an agent that is asked over HTTP: such a one does not tell.
+    /// Nothing of an agent that is source over HTTP: such a one does not tell.
     fn identity(&self) -> IdentityFacts {
-        let said = match &self.asked {
-            Asked::Socket(path) => ask(path).ok(),
-            Asked::Http(_) => None,
+        let said = match &self.source {
+            ReadinessSource::Socket(path) => request_report(path).ok(),
+            ReadinessSource::Http(_) => None,
         };
         said.map_or_else(IdentityFacts::default, |said| IdentityFacts {
             valid_until: said.identity_expires,
@@ -133,7 +133,7 @@ impl Agent for HostAgent {
     }
 }
 
-fn ask(path: &Path) -> io::Result<Said> {
+fn request_report(path: &Path) -> io::Result<ReadinessReport> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     let mut line = Vec::new();

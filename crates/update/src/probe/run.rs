@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const LAST_BYTES_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const MAX_KEPT_BYTES: usize = 64 * 1024;
-const MAX_SAID_CHARS: usize = 200;
+const MAX_EXCERPT_CHARS: usize = 200;
 
 /// What a program prints, if it ends well and soon. Whatever it started ends with it.
 pub(super) fn output_of(
@@ -37,15 +37,17 @@ pub(super) fn output_of(
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    let stdout = child.stdout.take().map(Printed::read);
-    let stderr = child.stderr.take().map(Printed::read);
-    let status = end(&mut child, within).map_err(failed)?;
-    let text = |printed: Option<Printed>| printed.map(Printed::kept).unwrap_or_default();
-    let complaint =
-        |stderr: Option<Printed>| match one_line(&String::from_utf8_lossy(&text(stderr)), MAX_SAID_CHARS) {
-            said if said.is_empty() => String::new(),
-            said => format!(": {said}"),
-        };
+    let stdout = child.stdout.take().map(PipeOutput::read);
+    let stderr = child.stderr.take().map(PipeOutput::read);
+    let status = wait_or_kill(&mut child, within).map_err(failed)?;
+    let text = |printed: Option<PipeOutput>| printed.map(PipeOutput::kept).unwrap_or_default();
+    let complaint = |stderr: Option<PipeOutput>| match one_line(
+        &String::from_utf8_lossy(&text(stderr)),
+        MAX_EXCERPT_CHARS,
+    ) {
+        said if said.is_empty() => String::new(),
+        said => format!(": {said}"),
+    };
     match status {
         Some(status) if status.success() => Ok(text(stdout)),
         Some(status) => Err(HostError(format!("{shown} does not run: {status}{}", complaint(stderr)))),
@@ -58,7 +60,7 @@ pub(super) fn output_of(
 
 /// How the child ended; nothing if it had to be killed. Its process group goes in any case, and before the child is
 /// waited for: until then its number is nobody else's.
-fn end(child: &mut Child, within: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait_or_kill(child: &mut Child, within: Duration) -> io::Result<Option<ExitStatus>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("its process id is none"))?;
     let until = Instant::now() + within;
@@ -79,12 +81,12 @@ fn end(child: &mut Child, within: Duration) -> io::Result<Option<ExitStatus>> {
 
 /// What comes out of a pipe: read on as long as it is open, so that nobody waits for it to be emptied; kept up to a
 /// limit.
-struct Printed {
+struct PipeOutput {
     kept: Arc<Mutex<Vec<u8>>>,
     closed: Receiver<()>,
 }
 
-impl Printed {
+impl PipeOutput {
     fn read(mut pipe: impl Read + Send + 'static) -> Self {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let (close, closed) = channel();

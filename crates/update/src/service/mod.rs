@@ -1,9 +1,9 @@
 //! Who starts and stops the agent: systemd, a supervisor of our own, or nobody in an image.
 
-mod absent;
+mod no_service;
 mod supervised;
 mod systemd;
 
-pub use absent::NoService;
+pub use no_service::NoService;
 pub use supervised::Supervised;
 pub use systemd::Systemd;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Layout;
 use crate::host::{HostError, Service, ServiceState};
 use crate::supervisor::control_socket;
-use crate::supervisor::wire::{Answer, Request};
+use crate::supervisor::protocol::{Request, Response};
 
 /// A supervisor that works answers at once.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Supervised {
         }
     }
 
-    fn exchange(&self, request: Request, within: Duration) -> io::Result<Answer> {
+    fn exchange(&self, request: Request, within: Duration) -> io::Result<Response> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(within))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
@@ -55,10 +55,10 @@ impl Supervised {
         Ok(serde_json::from_slice(&answer)?)
     }
 
-    fn ask(&self, request: Request) -> Result<Answer, HostError> {
+    fn ask(&self, request: Request) -> Result<Response, HostError> {
         let within = if request == Request::Stop { STOP_WITHIN } else { ANSWER_WITHIN };
-        let problem = match self.exchange(request, within) {
-            Ok(Answer::Failed(reason)) => reason,
+        let error = match self.exchange(request, within) {
+            Ok(Response::Failed(reason)) => reason,
             Ok(answer) => return Ok(answer),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 format!("it was silent for {} s", within.as_secs())
@@ -67,18 +67,18 @@ impl Supervised {
         };
         let socket = self.socket.display();
         Err(HostError(format!(
-            "the supervisor at {socket} did not do what it was asked ({request:?}): {problem}"
+            "the supervisor at {socket} did not do what it was asked ({request:?}): {error}"
         )))
     }
 
-    fn must(&self, request: Request) -> Result<(), HostError> {
+    fn command(&self, request: Request) -> Result<(), HostError> {
         match self.ask(request)? {
-            Answer::Done => Ok(()),
-            other => Err(self.garbled(&other)),
+            Response::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
         }
     }
 
-    fn garbled(&self, answer: &Answer) -> HostError {
+    fn unexpected(&self, answer: &Response) -> HostError {
         let socket = self.socket.display();
         HostError(format!(
             "the supervisor at {socket} answered something else: {answer:?}; is it of another version?"
@@ -89,39 +89,39 @@ impl Supervised {
 impl Service for Supervised {
     fn is_enabled(&self) -> Result<bool, HostError> {
         match self.ask(Request::IsEnabled)? {
-            Answer::Enabled(enabled) => Ok(enabled),
-            other => Err(self.garbled(&other)),
+            Response::Enabled(enabled) => Ok(enabled),
+            other => Err(self.unexpected(&other)),
         }
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), HostError> {
-        self.must(Request::SetEnabled(enabled))
+        self.command(Request::SetEnabled(enabled))
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
         match self.ask(Request::State)? {
-            Answer::State(state) => Ok(state),
-            other => Err(self.garbled(&other)),
+            Response::State(state) => Ok(state),
+            other => Err(self.unexpected(&other)),
         }
     }
 
     fn reload(&self) -> Result<(), HostError> {
-        self.must(Request::Reload)
+        self.command(Request::Reload)
     }
 
     fn stop(&self) -> Result<(), HostError> {
-        self.must(Request::Stop)
+        self.command(Request::Stop)
     }
 
     fn start(&self) -> Result<(), HostError> {
-        self.must(Request::Start)
+        self.command(Request::Start)
     }
 
     fn refresh(&self) -> Result<(), HostError> {
-        self.must(Request::Refresh)
+        self.command(Request::Refresh)
     }
 
     fn set_updates(&self, on: bool) -> Result<(), HostError> {
-        self.must(Request::SetUpdates(on))
+        self.command(Request::SetUpdates(on))
     }
 }

@@ -27,7 +27,7 @@ impl Systemd {
         Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
     }
 
-    fn must(&self, what: &str, arguments: &[&str]) -> Result<(), HostError> {
+    fn run(&self, what: &str, arguments: &[&str]) -> Result<(), HostError> {
         match self.systemctl(arguments)? {
             (true, ..) => Ok(()),
             (false, _, said) => Err(HostError(format!(
@@ -45,7 +45,7 @@ impl Service for Systemd {
 
     fn set_enabled(&self, enabled: bool) -> Result<(), HostError> {
         let verb = if enabled { "enable" } else { "disable" };
-        self.must(verb, &["--quiet", verb, &self.unit])
+        self.run(verb, &["--quiet", verb, &self.unit])
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
@@ -65,21 +65,21 @@ impl Service for Systemd {
     }
 
     fn reload(&self) -> Result<(), HostError> {
-        self.must("the reload", &["kill", "--kill-who=main", "--signal=HUP", &self.unit])
+        self.run("the reload", &["kill", "--kill-who=main", "--signal=HUP", &self.unit])
     }
 
     fn stop(&self) -> Result<(), HostError> {
-        self.must("the stop", &["stop", &self.unit])
+        self.run("the stop", &["stop", &self.unit])
     }
 
     fn start(&self) -> Result<(), HostError> {
         // A unit that failed too often is not started before that is forgotten.
         let _ = self.systemctl(&["reset-failed", &self.unit])?;
-        self.must("the start", &["start", "--no-block", &self.unit])
+        self.run("the start", &["start", "--no-block", &self.unit])
     }
 
     fn refresh(&self) -> Result<(), HostError> {
-        self.must("daemon-reload", &["daemon-reload"])
+        self.run("daemon-reload", &["daemon-reload"])
     }
 
     fn set_updates(&self, on: bool) -> Result<(), HostError> {
@@ -88,6 +88,6 @@ impl Service for Systemd {
         }
         let verb = if on { "start" } else { "stop" };
         let triggers = self.triggers.iter().map(String::as_str);
-        self.must("the timer", &[verb].into_iter().chain(triggers).collect::<Vec<_>>())
+        self.run("the timer", &[verb].into_iter().chain(triggers).collect::<Vec<_>>())
     }
 }

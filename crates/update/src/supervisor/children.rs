@@ -12,8 +12,8 @@ use nix::unistd::{Pid, getppid};
 
 use super::machine::{ChildKind, KillSignal};
 
-/// The hidden command by which a supervisor starts everything; see [`Tied`].
-pub const TIED: &str = "tied";
+/// The hidden command by which a supervisor starts everything; see [`ChildProgram`].
+pub const CHILD_COMMAND: &str = "tied";
 
 /// A program that does not outlive the supervisor, however that one ends.
 ///
@@ -22,7 +22,7 @@ pub const TIED: &str = "tied";
 /// own re-execution too (unless the file is setuid or has capabilities). It is SIGKILL, because the next
 /// supervisor must not meet an agent that takes its time; agents and updaters are made to survive it.
 #[derive(Debug)]
-pub struct Tied {
+pub struct ChildProgram {
     /// The supervisor.
     pub parent: u32,
     /// What the program is called.
@@ -35,7 +35,7 @@ pub struct Tied {
     pub hangup_waits: bool,
 }
 
-impl Tied {
+impl ChildProgram {
     /// Becomes the program; returns only when that cannot be.
     pub fn run(&self) -> Result<Infallible, io::Error> {
         use rustix::process::{Signal as Deadly, set_parent_process_death_signal};
@@ -44,7 +44,7 @@ impl Tied {
             return Err(io::Error::other("the supervisor that started this is gone"));
         }
         // The supervisor blocks what it waits for, and its children inherit that.
-        let mut blocked = obeyed();
+        let mut blocked = handled_signals();
         if self.hangup_waits {
             blocked.remove(Signal::SIGHUP);
         }
@@ -54,7 +54,7 @@ impl Tied {
 }
 
 /// The signals that a supervisor waits for.
-pub(super) fn obeyed() -> SigSet {
+pub(super) fn handled_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect()
 }
 
@@ -67,8 +67,8 @@ pub(super) struct Children {
 }
 
 impl Children {
-    fn place(&mut self, whom: ChildKind) -> &mut Option<Child> {
-        match whom {
+    fn slot(&mut self, child: ChildKind) -> &mut Option<Child> {
+        match child {
             ChildKind::Agent => &mut self.agent,
             ChildKind::Recovery => &mut self.recovery,
             ChildKind::Updater => &mut self.updater,
@@ -84,7 +84,7 @@ impl Children {
     /// end of that thread for the end of the parent.
     pub(super) fn start(
         &mut self,
-        whom: ChildKind,
+        child: ChildKind,
         program: &Path,
         name: &OsStr,
         arguments: &[OsString],
@@ -93,49 +93,49 @@ impl Children {
     ) -> io::Result<u32> {
         // Also when this version has been removed from the disk meanwhile.
         let mut command = Command::new(OWN_EXECUTABLE);
-        command.arg0("refit-update").arg(TIED);
+        command.arg0("refit-update").arg(CHILD_COMMAND);
         if hangup_waits {
             command.arg("--hangup-waits");
         }
         command.arg(std::process::id().to_string()).arg(name).arg(program).arg("--").args(arguments);
         // A terminal's signals are for the supervisor, which passes them on.
         command.envs(environment.iter().cloned()).stdin(Stdio::null()).process_group(0);
-        let child = command.spawn()?;
-        let pid = child.id();
-        *self.place(whom) = Some(child);
+        let process = command.spawn()?;
+        let pid = process.id();
+        *self.slot(child) = Some(process);
         Ok(pid)
     }
 
-    pub(super) fn tell(&mut self, whom: ChildKind, nudge: KillSignal) {
-        let signal = match nudge {
+    pub(super) fn signal(&mut self, child: ChildKind, signal: KillSignal) {
+        let signal = match signal {
             KillSignal::Hangup => Signal::SIGHUP,
             KillSignal::Terminate => Signal::SIGTERM,
             KillSignal::Kill => Signal::SIGKILL,
         };
         // It is not reaped yet, so the id is its own.
-        if let Some(pid) = self.place(whom).as_ref().and_then(id) {
+        if let Some(pid) = self.slot(child).as_ref().and_then(id) {
             let _ = kill(pid, signal);
         }
     }
 
     /// One that has ended, and how.
     pub(super) fn reap(&mut self) -> Option<(ChildKind, ExitStatus)> {
-        for whom in [ChildKind::Agent, ChildKind::Recovery, ChildKind::Updater] {
-            let place = self.place(whom);
-            let Some(child) = place else { continue };
-            let Some(pid) = id(child) else { continue };
-            if matches!(waitid(Id::Pid(pid), look()), Ok(WaitStatus::StillAlive)) {
+        for child in [ChildKind::Agent, ChildKind::Recovery, ChildKind::Updater] {
+            let slot = self.slot(child);
+            let Some(process) = slot else { continue };
+            let Some(pid) = id(process) else { continue };
+            if matches!(waitid(Id::Pid(pid), peek()), Ok(WaitStatus::StillAlive)) {
                 continue;
             }
-            if whom == ChildKind::Agent {
+            if child == ChildKind::Agent {
                 // What it started and left behind, while the id is still its own.
                 let _ = killpg(pid, Signal::SIGKILL);
             }
-            let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(0x100));
-            *place = None;
-            return Some((whom, status));
+            let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0x100));
+            *slot = None;
+            return Some((child, status));
         }
-        reap_strangers(&[&self.agent, &self.recovery, &self.updater]);
+        reap_orphans(&[&self.agent, &self.recovery, &self.updater]);
         None
     }
 }
@@ -147,13 +147,13 @@ fn id(child: &Child) -> Option<Pid> {
 }
 
 /// Who has ended, without taking notice of it.
-fn look() -> WaitPidFlag {
+fn peek() -> WaitPidFlag {
     WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG
 }
 
 /// The first process of a container inherits what others left behind, and nobody else would reap_children that.
-fn reap_strangers(own: &[&Option<Child>]) {
-    while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) = waitid(Id::All, look()) {
+fn reap_orphans(own: &[&Option<Child>]) {
+    while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) = waitid(Id::All, peek()) {
         if own.iter().any(|child| child.as_ref().and_then(id) == Some(pid)) {
             return;
         }
@@ -165,7 +165,7 @@ fn reap_strangers(own: &[&Option<Child>]) {
 
 /// Whether whoever ended so was asked to: like `Restart=on-failure`, but that a SIGHUP or SIGPIPE that nobody
 /// caught is a failure, too.
-pub(super) fn ended_well(status: ExitStatus) -> bool {
+pub(super) fn ended_on_request(status: ExitStatus) -> bool {
     let asked = [Signal::SIGTERM as i32, Signal::SIGINT as i32];
     status.success() || status.signal().is_some_and(|signal| asked.contains(&signal))
 }
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn who_was_asked_to_end_did_not_fail() {
         for well in [0, libc_signal(Signal::SIGTERM), libc_signal(Signal::SIGINT)] {
-            assert!(ended_well(ExitStatus::from_raw(well)), "{well}");
+            assert!(ended_on_request(ExitStatus::from_raw(well)), "{well}");
         }
         for badly in [0x100, 0x4600, libc_signal(Signal::SIGKILL), libc_signal(Signal::SIGHUP)] {
-            assert!(!ended_well(ExitStatus::from_raw(badly)), "{badly}");
+            assert!(!ended_on_request(ExitStatus::from_raw(badly)), "{badly}");
         }
     }
 
@@ -191,14 +191,14 @@ mod tests {
 
     #[test]
     fn a_program_whose_supervisor_is_gone_is_not_started() {
-        let tied = Tied {
+        let child_program = ChildProgram {
             parent: std::process::id(),
             name: "true".into(),
             program: "/bin/true".into(),
             arguments: Vec::new(),
             hangup_waits: false,
         };
-        let error = tied.run().unwrap_err().to_string();
+        let error = child_program.run().unwrap_err().to_string();
         assert!(error.contains("is gone"), "{error}");
         rustix::process::set_parent_process_death_signal(None).unwrap();
     }

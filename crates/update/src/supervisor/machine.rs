@@ -26,11 +26,11 @@ pub(crate) enum Event {
     /// Another agent, which is not ours, uses the data directory.
     Taken,
     /// The agent is gone; `well` if it was asked to.
-    AgentEnded { well: bool },
+    AgentEnded { on_request: bool },
     /// The updater is gone.
     UpdaterEnded,
     /// The agent woke the updater.
-    Rang,
+    Wake,
     /// Somebody wants the agent to run.
     Start,
     /// Somebody wants it not to run.
@@ -69,33 +69,33 @@ pub(crate) enum Action {
     Recover,
     StartAgent,
     StartUpdater,
-    Tell(ChildKind, KillSignal),
+    Signal(ChildKind, KillSignal),
 }
 
 /// What is so at the moment of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct Context {
     pub(crate) now: Instant,
     /// Whether there is an agent to start.
     pub(crate) installed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Agent {
+enum AgentState {
     /// It does not run, and nobody wants it to.
     Off,
     /// It should run, and is not installed.
-    Absent,
+    NotInstalled,
     /// It is about to be started.
     Recovering {
         since: Instant,
-        cut: Termination,
+        termination: Termination,
     },
     Running {
         since: Instant,
     },
     Stopping {
-        cut: Termination,
+        termination: Termination,
     },
     /// It failed.
     Waiting {
@@ -106,33 +106,33 @@ enum Agent {
 /// When something was asked to end, if it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Termination {
-    Not,
-    Asked(Instant),
+    NotRequested,
+    Requested(Instant),
     Killed,
 }
 
 impl Termination {
     /// What to tell it now, given that it should be gone.
-    fn press(&mut self, now: Instant) -> Option<KillSignal> {
-        let nudge = match *self {
-            Self::Not => KillSignal::Terminate,
-            Self::Asked(at) if now.saturating_duration_since(at) >= GRACE => KillSignal::Kill,
-            Self::Asked(_) | Self::Killed => return None,
+    fn escalate(&mut self, now: Instant) -> Option<KillSignal> {
+        let signal = match *self {
+            Self::NotRequested => KillSignal::Terminate,
+            Self::Requested(at) if now.saturating_duration_since(at) >= GRACE => KillSignal::Kill,
+            Self::Requested(_) | Self::Killed => return None,
         };
-        *self = if nudge == KillSignal::Kill { Self::Killed } else { Self::Asked(now) };
-        Some(nudge)
+        *self = if signal == KillSignal::Kill { Self::Killed } else { Self::Requested(now) };
+        Some(signal)
     }
 }
 
 /// Where a supervisor stands.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    agent: Agent,
+    agent: AgentState,
     /// Whether the agent should run.
     wanted: bool,
     /// Until its first start, the agent waits for an update that is under way: that one believes that no
     /// agent runs.
-    patient: bool,
+    awaits_update: bool,
     failures: u32,
     updater: Option<(Instant, Termination)>,
     updates: bool,
@@ -148,9 +148,9 @@ impl Machine {
     /// A supervisor that has just started; `random` gives numbers from 0 up to 1.
     pub(crate) fn new(enabled: bool, every: Duration, now: Instant, random: fn() -> f64) -> Self {
         Self {
-            agent: if enabled { Agent::Absent } else { Agent::Off },
+            agent: if enabled { AgentState::NotInstalled } else { AgentState::Off },
             wanted: enabled,
-            patient: true,
+            awaits_update: true,
             failures: 0,
             updater: None,
             updates: true,
@@ -165,8 +165,10 @@ impl Machine {
     /// How the agent stands, as an updater has to know it.
     pub(crate) fn state(&self) -> ServiceState {
         match self.agent {
-            Agent::Running { .. } => ServiceState::Running,
-            Agent::Recovering { .. } | Agent::Waiting { .. } | Agent::Stopping { .. } if self.wanted => {
+            AgentState::Running { .. } => ServiceState::Running,
+            AgentState::Recovering { .. } | AgentState::Waiting { .. } | AgentState::Stopping { .. }
+                if self.wanted =>
+            {
                 ServiceState::Failing
             }
             _ => ServiceState::Stopped,
@@ -175,13 +177,13 @@ impl Machine {
 
     /// Whether the agent waits for a first version.
     pub(crate) fn is_waiting_for_a_version(&self) -> bool {
-        self.agent == Agent::Absent
+        self.agent == AgentState::NotInstalled
     }
 
     /// When an agent that failed is started again.
     pub(crate) fn starts_again_at(&self) -> Option<Instant> {
         match self.agent {
-            Agent::Waiting { until } => Some(until),
+            AgentState::Waiting { until } => Some(until),
             _ => None,
         }
     }
@@ -192,56 +194,56 @@ impl Machine {
 
     /// Whether the supervisor can end.
     pub(crate) fn is_over(&self) -> bool {
-        self.ending && self.agent == Agent::Off && self.updater.is_none()
+        self.ending && self.agent == AgentState::Off && self.updater.is_none()
     }
 
-    pub(crate) fn on(&mut self, event: Event, seen: Seen) -> Vec<Action> {
+    pub(crate) fn on(&mut self, event: Event, context: Context) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.take(event, seen, &mut actions);
-        self.press(seen.now, &mut actions);
-        self.schedule(seen.now, &mut actions);
+        self.apply(event, context, &mut actions);
+        self.end_overdue(context.now, &mut actions);
+        self.schedule(context.now, &mut actions);
         actions
     }
 
-    fn take(&mut self, event: Event, seen: Seen, actions: &mut Vec<Action>) {
-        let now = seen.now;
+    fn apply(&mut self, event: Event, context: Context, actions: &mut Vec<Action>) {
+        let now = context.now;
         match event {
             Event::Tick => match self.agent {
-                Agent::Absent if seen.installed => self.begin(seen, actions),
-                Agent::Waiting { until } if now >= until => self.begin(seen, actions),
+                AgentState::NotInstalled if context.installed => self.begin(context, actions),
+                AgentState::Waiting { until } if now >= until => self.begin(context, actions),
                 _ => {}
             },
             Event::Recovered { settled } => match self.agent {
-                Agent::Recovering { .. } if !self.wanted => self.agent = Agent::Off,
-                Agent::Recovering { .. } if self.patient && !settled => {
-                    self.agent = Agent::Waiting { until: now + SHORTEST_WAIT };
+                AgentState::Recovering { .. } if !self.wanted => self.agent = AgentState::Off,
+                AgentState::Recovering { .. } if self.awaits_update && !settled => {
+                    self.agent = AgentState::Waiting { until: now + SHORTEST_WAIT };
                 }
-                Agent::Recovering { .. } => {
-                    (self.agent, self.patient) = (Agent::Running { since: now }, false);
+                AgentState::Recovering { .. } => {
+                    (self.agent, self.awaits_update) = (AgentState::Running { since: now }, false);
                     actions.push(Action::StartAgent);
                 }
                 _ => {}
             },
             Event::Taken => match self.agent {
-                Agent::Recovering { .. } if self.wanted => self.wait(now),
-                Agent::Recovering { .. } => self.agent = Agent::Off,
+                AgentState::Recovering { .. } if self.wanted => self.back_off(now),
+                AgentState::Recovering { .. } => self.agent = AgentState::Off,
                 _ => {}
             },
-            Event::AgentEnded { well } => match self.agent {
-                Agent::Stopping { .. } if self.wanted => self.begin(seen, actions),
-                Agent::Running { since } if !well => {
+            Event::AgentEnded { on_request } => match self.agent {
+                AgentState::Stopping { .. } if self.wanted => self.begin(context, actions),
+                AgentState::Running { since } if !on_request => {
                     if now.saturating_duration_since(since) >= RAN_WELL {
                         self.failures = 0;
                     }
-                    self.wait(now);
+                    self.back_off(now);
                 }
-                Agent::Stopping { .. } | Agent::Running { .. } => {
-                    (self.agent, self.wanted) = (Agent::Off, false);
+                AgentState::Stopping { .. } | AgentState::Running { .. } => {
+                    (self.agent, self.wanted) = (AgentState::Off, false);
                 }
                 _ => {}
             },
             Event::UpdaterEnded => self.updater = None,
-            Event::Rang => self.due |= self.updates,
+            Event::Wake => self.due |= self.updates,
             Event::SetUpdates(on) => {
                 if on && !self.updates {
                     self.next_update = now + self.every.mul_f64((self.random)());
@@ -250,18 +252,23 @@ impl Machine {
             }
             Event::Start if self.ending => {}
             Event::Start => {
-                (self.wanted, self.patient, self.failures) = (true, false, 0);
-                if matches!(self.agent, Agent::Off | Agent::Absent | Agent::Waiting { .. }) {
-                    self.begin(seen, actions);
+                (self.wanted, self.awaits_update, self.failures) = (true, false, 0);
+                if matches!(
+                    self.agent,
+                    AgentState::Off | AgentState::NotInstalled | AgentState::Waiting { .. }
+                ) {
+                    self.begin(context, actions);
                 }
             }
             Event::Stop => self.stop(),
             Event::Reload => match self.agent {
-                Agent::Running { .. } => actions.push(Action::Tell(ChildKind::Agent, KillSignal::Hangup)),
-                Agent::Waiting { .. } => self.begin(seen, actions),
+                AgentState::Running { .. } => {
+                    actions.push(Action::Signal(ChildKind::Agent, KillSignal::Hangup))
+                }
+                AgentState::Waiting { .. } => self.begin(context, actions),
                 _ => {}
             },
-            Event::End if self.ending => self.hurry(actions),
+            Event::End if self.ending => self.kill_all(actions),
             Event::End => {
                 (self.ending, self.updates, self.due) = (true, false, false);
                 self.stop();
@@ -270,64 +277,66 @@ impl Machine {
     }
 
     /// The way to a start, from a standstill.
-    fn begin(&mut self, seen: Seen, actions: &mut Vec<Action>) {
-        if seen.installed {
-            self.agent = Agent::Recovering { since: seen.now, cut: Termination::Not };
+    fn begin(&mut self, context: Context, actions: &mut Vec<Action>) {
+        if context.installed {
+            self.agent =
+                AgentState::Recovering { since: context.now, termination: Termination::NotRequested };
             actions.push(Action::Recover);
         } else {
-            self.agent = Agent::Absent;
+            self.agent = AgentState::NotInstalled;
         }
     }
 
     fn stop(&mut self) {
         self.wanted = false;
         self.agent = match self.agent {
-            Agent::Running { .. } => Agent::Stopping { cut: Termination::Not },
-            Agent::Absent | Agent::Waiting { .. } => Agent::Off,
+            AgentState::Running { .. } => AgentState::Stopping { termination: Termination::NotRequested },
+            AgentState::NotInstalled | AgentState::Waiting { .. } => AgentState::Off,
             other => other,
         };
     }
 
     /// Longer with each failure, and at a moment of its own: what fails on many hosts fails on all at once.
-    fn wait(&mut self, now: Instant) {
+    fn back_off(&mut self, now: Instant) {
         let most = SHORTEST_WAIT.saturating_mul(1 << self.failures.min(6)).min(LONGEST_WAIT);
         let drawn = most.mul_f64(0.5 + (self.random)() / 2.0);
-        self.agent = Agent::Waiting { until: now + drawn.max(SHORTEST_WAIT) };
+        self.agent = AgentState::Waiting { until: now + drawn.max(SHORTEST_WAIT) };
         self.failures = self.failures.saturating_add(1);
     }
 
     /// Sees to it that what should end does.
-    fn press(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let mut tell =
-            |whom, nudge: Option<KillSignal>| actions.extend(nudge.map(|nudge| Action::Tell(whom, nudge)));
+    fn end_overdue(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let mut tell = |child, signal: Option<KillSignal>| {
+            actions.extend(signal.map(|signal| Action::Signal(child, signal)))
+        };
         let late = |since: Instant, limit| now.saturating_duration_since(since) >= limit;
         match &mut self.agent {
-            Agent::Stopping { cut } => tell(ChildKind::Agent, cut.press(now)),
-            Agent::Recovering { since, cut } if self.ending || late(*since, RECOVERY_LIMIT) => {
-                tell(ChildKind::Recovery, cut.press(now));
+            AgentState::Stopping { termination } => tell(ChildKind::Agent, termination.escalate(now)),
+            AgentState::Recovering { since, termination } if self.ending || late(*since, RECOVERY_LIMIT) => {
+                tell(ChildKind::Recovery, termination.escalate(now));
             }
             _ => {}
         }
-        if let Some((since, cut)) = &mut self.updater
+        if let Some((since, termination)) = &mut self.updater
             && (self.ending || late(*since, UPDATER_LIMIT))
         {
-            tell(ChildKind::Updater, cut.press(now));
+            tell(ChildKind::Updater, termination.escalate(now));
         }
     }
 
     /// Whoever asked twice will not wait.
-    fn hurry(&mut self, actions: &mut Vec<Action>) {
-        let mut kill = |whom, cut: &mut Termination| {
-            actions.push(Action::Tell(whom, KillSignal::Kill));
-            *cut = Termination::Killed;
+    fn kill_all(&mut self, actions: &mut Vec<Action>) {
+        let mut kill = |child, termination: &mut Termination| {
+            actions.push(Action::Signal(child, KillSignal::Kill));
+            *termination = Termination::Killed;
         };
         match &mut self.agent {
-            Agent::Stopping { cut } => kill(ChildKind::Agent, cut),
-            Agent::Recovering { cut, .. } => kill(ChildKind::Recovery, cut),
+            AgentState::Stopping { termination } => kill(ChildKind::Agent, termination),
+            AgentState::Recovering { termination, .. } => kill(ChildKind::Recovery, termination),
             _ => {}
         }
-        if let Some((_, cut)) = &mut self.updater {
-            kill(ChildKind::Updater, cut);
+        if let Some((_, termination)) = &mut self.updater {
+            kill(ChildKind::Updater, termination);
         }
     }
 
@@ -337,9 +346,9 @@ impl Machine {
             self.due = true;
             self.next_update = now + self.every;
         }
-        let is_free = self.updater.is_none() && !matches!(self.agent, Agent::Recovering { .. });
+        let is_free = self.updater.is_none() && !matches!(self.agent, AgentState::Recovering { .. });
         if self.due && is_free {
-            (self.due, self.updater) = (false, Some((now, Termination::Not)));
+            (self.due, self.updater) = (false, Some((now, Termination::NotRequested)));
             actions.push(Action::StartUpdater);
         }
     }

@@ -1,12 +1,12 @@
 //! Who starts, stops and updates the agent where there is no systemd: one process in the foreground, for
 //! containers and for several hosts on one machine.
 
-mod bell;
 mod children;
-mod enabled;
+mod enabled_flag;
 mod machine;
+pub(crate) mod protocol;
 mod socket;
-pub(crate) mod wire;
+mod wake_file;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -20,13 +20,13 @@ use nix::sys::signal::Signal;
 
 use crate::host::ServiceState;
 use crate::{Layout, Lock, LockError, Profile};
-use bell::Bell;
-use children::{Children, ended_well, obeyed};
-pub use children::{TIED, Tied};
-use enabled::Enabled;
-use machine::{Action, ChildKind, Event, Machine, Seen};
+pub use children::{CHILD_COMMAND, ChildProgram};
+use children::{Children, ended_on_request, handled_signals};
+use enabled_flag::EnabledFlag;
+use machine::{Action, ChildKind, Context, Event, Machine};
+use protocol::{Request, Response};
 use socket::ControlSocket;
-use wire::{Answer, Request};
+use wake_file::WakeFile;
 
 /// How often it looks at what nobody tells it of: whether the agent rang, and whether it is time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -82,9 +82,9 @@ pub enum SupervisorError {
 }
 
 /// What wakes a supervisor.
-enum Happening {
+enum Input {
     Signal(Signal),
-    Asked(Request, Sender<Answer>),
+    Request(Request, Sender<Response>),
 }
 
 /// Where a supervisor is asked.
@@ -100,14 +100,14 @@ pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
         LockError::Held { .. } => SupervisorError::Taken(data.clone()),
         LockError::Disk { path, source } => SupervisorError::Disk { path, source },
     })?;
-    let (sender, happenings) = channel();
-    listen_to_signals(sender.clone()).map_err(SupervisorError::Signals)?;
-    let enabled = Enabled(data.join("supervisor.disabled"));
+    let (sender, inputs) = channel();
+    forward_signals(sender.clone()).map_err(SupervisorError::Signals)?;
+    let enabled = EnabledFlag(data.join("supervisor.disabled"));
     let socket = ControlSocket::bind(&control_socket(supervision.layout))?;
     let mut supervisor = Supervisor {
         agent: supervision.layout.outside(&supervision.layout.bin_target(&supervision.profile.binaries[0])),
         machine: Machine::new(enabled.is_set(), supervision.every, Instant::now(), rand::random::<f64>),
-        bell: Bell::new(supervision.layout.versions().join("wake")),
+        wake_file: WakeFile::new(supervision.layout.versions().join("wake")),
         children: Children::default(),
         stopping: Vec::new(),
         supervision,
@@ -116,23 +116,23 @@ pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
     if !supervisor.enabled.is_set() {
         tracing::info!("the agent is disabled and waits to be started");
     }
-    supervisor.feed(Event::Tick);
+    supervisor.handle(Event::Tick);
     if supervisor.machine.is_waiting_for_a_version() {
         let data = data.display();
         tracing::info!(%data, "no version is installed yet; the agent starts when `refit-update enable` has installed one");
     }
     socket.serve(&sender);
-    supervisor.live(&happenings);
+    supervisor.run(&inputs);
     Ok(())
 }
 
 /// Signals are blocked in all threads and waited for in one, which needs no handler.
-fn listen_to_signals(happenings: Sender<Happening>) -> io::Result<()> {
-    let obeyed = obeyed();
-    obeyed.thread_block()?;
+fn forward_signals(inputs: Sender<Input>) -> io::Result<()> {
+    let handled_signals = handled_signals();
+    handled_signals.thread_block()?;
     thread::spawn(move || {
-        while let Ok(signal) = obeyed.wait() {
-            if happenings.send(Happening::Signal(signal)).is_err() {
+        while let Ok(signal) = handled_signals.wait() {
+            if inputs.send(Input::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -145,43 +145,43 @@ struct Supervisor<'a> {
     agent: PathBuf,
     machine: Machine,
     children: Children,
-    bell: Bell,
-    enabled: Enabled,
+    wake_file: WakeFile,
+    enabled: EnabledFlag,
     /// CommandResult when the agent is gone.
-    stopping: Vec<Sender<Answer>>,
+    stopping: Vec<Sender<Response>>,
 }
 
 impl Supervisor<'_> {
-    fn live(&mut self, happenings: &Receiver<Happening>) {
+    fn run(&mut self, inputs: &Receiver<Input>) {
         while !self.machine.is_over() {
-            match happenings.recv_timeout(LOOK_EVERY) {
-                Ok(Happening::Asked(request, reply)) => self.asked(request, reply),
-                Ok(Happening::Signal(Signal::SIGHUP)) => self.feed(Event::Reload),
-                Ok(Happening::Signal(Signal::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Happening::Signal(signal)) => {
+            match inputs.recv_timeout(LOOK_EVERY) {
+                Ok(Input::Request(request, reply)) => self.handle_request(request, reply),
+                Ok(Input::Signal(Signal::SIGHUP)) => self.handle(Event::Reload),
+                Ok(Input::Signal(Signal::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Input::Signal(signal)) => {
                     tracing::info!(%signal, "the supervisor is to end");
-                    self.feed(Event::End);
+                    self.handle(Event::End);
                 }
-                Err(RecvTimeoutError::Disconnected) => self.feed(Event::End),
+                Err(RecvTimeoutError::Disconnected) => self.handle(Event::End),
             }
             self.reap_children();
-            if self.bell.rang() {
-                self.feed(Event::Rang);
+            if self.wake_file.take_change() {
+                self.handle(Event::Wake);
             }
-            self.feed(Event::Tick);
+            self.handle(Event::Tick);
         }
     }
 
-    fn feed(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
-            let seen = Seen { now: Instant::now(), installed: self.agent.exists() };
-            for action in self.machine.on(event, seen) {
+            let context = Context { now: Instant::now(), installed: self.agent.exists() };
+            for action in self.machine.on(event, context) {
                 events.extend(self.act(action));
             }
         }
         if self.children.agent_is_gone() {
-            self.tell_that_it_is_gone();
+            self.answer_stop_requests();
         }
     }
 
@@ -196,24 +196,24 @@ impl Supervisor<'_> {
                     );
                     Some(Event::Taken)
                 }
-                None => self.run_own(ChildKind::Recovery, "recover").err().map(|_| self.recovered()),
+                None => self.run_own(ChildKind::Recovery, "recover").err().map(|_| self.recovery_event()),
             },
-            Action::StartAgent => self.start_agent().err().map(|_| Event::AgentEnded { well: false }),
+            Action::StartAgent => self.start_agent().err().map(|_| Event::AgentEnded { on_request: false }),
             Action::StartUpdater => {
                 self.run_own(ChildKind::Updater, "update").err().map(|_| Event::UpdaterEnded)
             }
-            Action::Tell(whom, nudge) => {
-                self.children.tell(whom, nudge);
+            Action::Signal(child, signal) => {
+                self.children.signal(child, signal);
                 None
             }
         }
     }
 
     /// Runs a command of this program.
-    fn run_own(&mut self, whom: ChildKind, command: &str) -> io::Result<()> {
+    fn run_own(&mut self, child: ChildKind, command: &str) -> io::Result<()> {
         let own = Path::new("/proc/self/exe");
         let arguments: Vec<_> = self.supervision.global.iter().cloned().chain([command.into()]).collect();
-        let started = self.children.start(whom, own, OsStr::new("refit-update"), &arguments, &[], false);
+        let started = self.children.start(child, own, OsStr::new("refit-update"), &arguments, &[], false);
         started
             .map(drop)
             .inspect_err(|error| tracing::error!(%error, command, "the updater cannot be started"))
@@ -244,16 +244,16 @@ impl Supervisor<'_> {
         started.map(drop)
     }
 
-    fn recovered(&self) -> Event {
+    fn recovery_event(&self) -> Event {
         Event::Recovered { settled: !self.supervision.layout.journal().exists() }
     }
 
     fn reap_children(&mut self) {
-        while let Some((whom, status)) = self.children.reap() {
-            match whom {
+        while let Some((child, status)) = self.children.reap() {
+            match child {
                 ChildKind::Agent => {
-                    self.tell_that_it_is_gone();
-                    self.feed(Event::AgentEnded { well: ended_well(status) });
+                    self.answer_stop_requests();
+                    self.handle(Event::AgentEnded { on_request: ended_on_request(status) });
                     let again = self.machine.starts_again_at();
                     let again = again.map(|at| at.saturating_duration_since(Instant::now()));
                     match again {
@@ -267,56 +267,58 @@ impl Supervisor<'_> {
                     if !status.success() {
                         tracing::error!(%status, "an interrupted update was not undone; the agent is started all the same");
                     }
-                    self.feed(self.recovered());
+                    self.handle(self.recovery_event());
                 }
                 ChildKind::Updater => {
                     if !status.success() {
                         tracing::warn!(%status, "the updater failed; `refit-update status` says at what");
                     }
-                    self.feed(Event::UpdaterEnded);
+                    self.handle(Event::UpdaterEnded);
                 }
             }
         }
     }
 
-    fn asked(&mut self, request: Request, reply: Sender<Answer>) {
+    fn handle_request(&mut self, request: Request, reply: Sender<Response>) {
         let answer = match request {
-            Request::State => Answer::State(self.machine.state()),
-            Request::IsEnabled => Answer::Enabled(self.enabled.is_set()),
-            Request::Refresh => Answer::Done,
+            Request::State => Response::State(self.machine.state()),
+            Request::IsEnabled => Response::Enabled(self.enabled.is_set()),
+            Request::Refresh => Response::Done,
             Request::Stop => {
                 self.stopping.push(reply);
-                return self.feed(Event::Stop);
+                return self.handle(Event::Stop);
             }
-            _ if self.machine.is_ending() => Answer::Failed("the supervisor is about to end".into()),
+            _ if self.machine.is_ending() => Response::Failed("the supervisor is about to end".into()),
             Request::SetEnabled(on) => match self.enabled.set(on) {
-                Ok(()) => Answer::Done,
-                Err(error) => Answer::Failed(format!("{} cannot be used: {error}", self.enabled.0.display())),
+                Ok(()) => Response::Done,
+                Err(error) => {
+                    Response::Failed(format!("{} cannot be used: {error}", self.enabled.0.display()))
+                }
             },
             Request::Reload if self.machine.state() == ServiceState::Stopped => {
-                Answer::Failed("no agent runs that could be reloaded; start it".into())
+                Response::Failed("no agent runs that could be reloaded; start it".into())
             }
-            Request::Reload => self.obey(Event::Reload),
-            Request::Start => self.obey(Event::Start),
-            Request::SetUpdates(on) => self.obey(Event::SetUpdates(on)),
+            Request::Reload => self.handle_and_confirm(Event::Reload),
+            Request::Start => self.handle_and_confirm(Event::Start),
+            Request::SetUpdates(on) => self.handle_and_confirm(Event::SetUpdates(on)),
         };
         let _ = reply.send(answer);
     }
 
-    fn obey(&mut self, event: Event) -> Answer {
-        self.feed(event);
-        Answer::Done
+    fn handle_and_confirm(&mut self, event: Event) -> Response {
+        self.handle(event);
+        Response::Done
     }
 
-    fn tell_that_it_is_gone(&mut self) {
+    fn answer_stop_requests(&mut self) {
         if self.stopping.is_empty() {
             return;
         }
         let answer = match another_agent(&self.supervision.layout.data()) {
-            Some(pid) => Answer::Failed(format!(
+            Some(pid) => Response::Failed(format!(
                 "the supervisor's agent does not run, and another (pid {pid}) uses its data directory; stop that one"
             )),
-            None => Answer::Done,
+            None => Response::Done,
         };
         for reply in self.stopping.drain(..) {
             let _ = reply.send(answer.clone());

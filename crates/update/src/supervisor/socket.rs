@@ -9,8 +9,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::wire::{Answer, Request};
-use super::{Happening, SupervisorError};
+use super::protocol::{Request, Response};
+use super::{Input, SupervisorError};
 
 /// The kernel keeps 108 bytes for a socket's path, with a zero at the end.
 const LONGEST_SOCKET_PATH: usize = 107;
@@ -58,15 +58,15 @@ impl ControlSocket {
     }
 
     /// Passes on what is asked, for as long as the process lives.
-    pub(super) fn serve(&self, happenings: &Sender<Happening>) {
+    pub(super) fn serve(&self, inputs: &Sender<Input>) {
         for _ in 0..LISTENERS {
-            let (listener, happenings) = (self.listener.clone(), happenings.clone());
+            let (listener, inputs) = (self.listener.clone(), inputs.clone());
             thread::spawn(move || {
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => {
                             // Whoever does not listen gets no answer.
-                            let _ = attend(stream, &happenings);
+                            let _ = serve_connection(stream, &inputs);
                         }
                         Err(error) => {
                             tracing::warn!(%error, "a request to the supervisor was not heard");
@@ -87,15 +87,15 @@ impl Drop for ControlSocket {
     }
 }
 
-fn attend(mut stream: UnixStream, happenings: &Sender<Happening>) -> io::Result<()> {
+fn serve_connection(mut stream: UnixStream, inputs: &Sender<Input>) -> io::Result<()> {
     let answer = match read_request(&mut stream, Instant::now() + PATIENCE) {
         Ok(request) => {
             let (reply, answered) = channel();
-            let _ = happenings.send(Happening::Asked(request, reply));
-            let late = || Answer::Failed("the supervisor does not answer; see its log".into());
+            let _ = inputs.send(Input::Request(request, reply));
+            let late = || Response::Failed("the supervisor does not answer; see its log".into());
             answered.recv_timeout(ANSWER_WITHIN).unwrap_or_else(|_| late())
         }
-        Err(problem) => Answer::Failed(problem),
+        Err(problem) => Response::Failed(problem),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -136,12 +136,12 @@ mod tests {
 
     use super::*;
 
-    fn served() -> (tempfile::TempDir, ControlSocket, Receiver<Happening>) {
+    fn served() -> (tempfile::TempDir, ControlSocket, Receiver<Input>) {
         let folder = tempfile::tempdir().unwrap();
         let socket = ControlSocket::bind(&folder.path().join("supervisor.sock")).unwrap();
-        let (sender, happenings) = channel();
+        let (sender, inputs) = channel();
         socket.serve(&sender);
-        (folder, socket, happenings)
+        (folder, socket, inputs)
     }
 
     fn told(socket: &ControlSocket, bytes: &[u8]) -> String {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_refused_and_nobody_else_suffers() {
-        let (_folder, socket, happenings) = served();
+        let (_folder, socket, inputs) = served();
         let stuck: Vec<_> = (0..LISTENERS - 1).map(|_| UnixStream::connect(&socket.path).unwrap()).collect();
         for garbage in [&b"{"[..], b"", b"\n", b"\"dance\"", b"{\"set_updates\":1}", b"\xff\xfe\n"] {
             let answer = told(&socket, garbage);
@@ -183,12 +183,12 @@ mod tests {
         }
         let huge = told(&socket, &vec![b' '; 2 * MAX_REQUEST_BYTES]);
         assert!(huge.is_empty() || huge.contains("at most 4096 bytes"), "{huge}");
-        let answering = thread::spawn(move || match happenings.recv().unwrap() {
-            Happening::Asked(request, reply) => {
+        let answering = thread::spawn(move || match inputs.recv().unwrap() {
+            Input::Request(request, reply) => {
                 assert_eq!(request, Request::Refresh);
-                reply.send(Answer::Done).unwrap();
+                reply.send(Response::Done).unwrap();
             }
-            Happening::Signal(signal) => panic!("{signal}"),
+            Input::Signal(signal) => panic!("{signal}"),
         });
         assert_eq!(told(&socket, b"\"refresh\"\n"), "\"done\"\n");
         answering.join().unwrap();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use refit_types::Version;
-use refit_update::archive::{Opened, Source, SourceError, SourceProblem};
+use refit_update::archive::{Source, SourceError, SourceErrorKind, Transfer};
 use refit_update::{Disk, FileKind, InstallError, Installed, Layout, Profile, RealDisk, install};
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
@@ -178,7 +178,7 @@ impl Read for Breaks {
 }
 
 impl Source for Memory {
-    fn open(&self, url: &str, from: u64) -> Result<Opened, SourceError> {
+    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError> {
         let opened = self.opened.fetch_add(1, Ordering::Relaxed);
         let mut changes = self.changes.lock().unwrap();
         if changes.as_ref().is_some_and(|(at, _)| opened >= *at) {
@@ -186,12 +186,12 @@ impl Source for Memory {
         }
         let files = self.files.lock().unwrap();
         let bytes =
-            files.get(url).cloned().ok_or_else(|| SourceError::new(url, SourceProblem::Status(404)))?;
+            files.get(url).cloned().ok_or_else(|| SourceError::new(url, SourceErrorKind::Status(404)))?;
         let starts_at = if self.no_ranges { 0 } else { from.min(bytes.len() as u64) };
         let rest = bytes[starts_at as usize..].to_vec();
         // The end of an archive is asked for in peace.
         let cut = (url == URL && rest.len() > 4).then(|| self.cuts.lock().unwrap().pop()).flatten();
-        Ok(Opened {
+        Ok(Transfer {
             body: Box::new(Breaks(io::Cursor::new(rest), cut, self.quietly)),
             total: (!self.no_total).then_some(bytes.len() as u64),
             etag: Some(sha256(&bytes)),

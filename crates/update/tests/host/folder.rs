@@ -64,8 +64,8 @@ impl Host<Folder> {
     pub fn update(&self, version: &str, urgency: Urgency) -> Outcome {
         self.want(version);
         match self.layout.config().exists() {
-            true => self.updater().update(urgency).unwrap(),
-            false => self.updater().enable(PROXY.into(), None, None).unwrap(),
+            true => self.updater().update(urgency, self).unwrap(),
+            false => self.updater().enable(Some(PROXY.into()), None, None, self).unwrap(),
         }
     }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
-    Agent, Answer, Clock, Condition, ControlPlane, Disk, Environment, HostError, IdentityFacts, Layout,
-    Packages, Profile, Service, ServiceState, Updater, active_version, create_dirs_durably, write_durably,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, HostError,
+    IdentityFacts, Layout, Packages, Profile, Service, ServiceState, Updater, active_version,
+    create_dirs_durably, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -76,7 +77,7 @@ impl<G: Ground> Host<G> {
         self.state.lock().unwrap().wanted = Some(version(text));
     }
 
-    pub fn parts(&self) -> Environment<'_> {
+    pub fn environment(&self) -> Environment<'_> {
         Environment {
             disk: self.ground.disk(),
             layout: &self.layout,
@@ -84,12 +85,11 @@ impl<G: Ground> Host<G> {
             service: self,
             agent: self,
             clock: self,
-            control: self,
         }
     }
 
     pub fn updater(&self) -> Updater<'_> {
-        Updater { parts: self.parts(), random: |_| 0, packages: self }
+        Updater { environment: self.environment(), random: |_| 0, packages: self }
     }
 
     /// The version that the pointer names.
@@ -214,14 +214,29 @@ impl<G: Ground> Clock for Host<G> {
     }
 }
 
-impl<G: Ground> ControlPlane for Host<G> {
+impl<G: Ground> Connector for Host<G> {
+    fn default_proxy(&self) -> Result<String, HostError> {
+        Ok(PROXY.into())
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError> {
+        assert_eq!(endpoint.proxy, PROXY);
+        Ok(Box::new(Client(self)))
+    }
+}
+
+/// The control plane of a test is the host itself.
+#[derive(Debug)]
+struct Client<'a, G>(&'a Host<G>);
+
+impl<G: Ground> ControlPlane for Client<'_, G> {
     fn find(&self) -> Result<Answer, HostError> {
-        let version = self.state.lock().unwrap().wanted.clone().expect("a version that is wanted");
+        let version = self.0.state.lock().unwrap().wanted.clone().expect("a version that is wanted");
         Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt: 1 })
     }
 
     fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
-        self.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
+        self.0.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
     }
 }
 

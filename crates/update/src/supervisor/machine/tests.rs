@@ -18,7 +18,7 @@ impl Life {
     }
 
     fn on(&mut self, event: Event) -> Vec<Action> {
-        self.machine.on(event, Seen { now: self.now, installed: self.installed })
+        self.machine.on(event, Context { now: self.now, installed: self.installed })
     }
 
     fn after(&mut self, time: Duration) -> Vec<Action> {
@@ -41,7 +41,7 @@ impl Life {
     }
 }
 
-const FAILED: Event = Event::AgentEnded { well: false };
+const FAILED: Event = Event::AgentEnded { on_request: false };
 
 #[test]
 fn an_agent_is_started_after_recovery_once_there_is_one() {
@@ -109,7 +109,7 @@ fn no_wait_is_shorter_than_a_second_nor_twice_the_same_for_all() {
     for random in [|| 0.0, || 0.999] {
         let mut machine = Machine::new(true, EVERY, now, random);
         for _ in 0..20 {
-            machine.wait(now);
+            machine.back_off(now);
             let wait = machine.starts_again_at().unwrap() - now;
             assert!((SHORTEST_WAIT..=LONGEST_WAIT).contains(&wait), "{wait:?}");
         }
@@ -121,7 +121,7 @@ fn no_wait_is_shorter_than_a_second_nor_twice_the_same_for_all() {
 #[test]
 fn an_agent_that_was_asked_to_end_stays_down_until_it_is_started() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::AgentEnded { well: true }), []);
+    assert_eq!(life.on(Event::AgentEnded { on_request: true }), []);
     assert_eq!(life.machine.state(), ServiceState::Stopped);
     assert_eq!(life.after(100 * SECOND), []);
     assert_eq!(life.on(Event::Reload), [], "there is none to reload");
@@ -131,11 +131,11 @@ fn an_agent_that_was_asked_to_end_stays_down_until_it_is_started() {
 #[test]
 fn a_stop_asks_and_then_insists() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::Stop), [Action::Tell(ChildKind::Agent, KillSignal::Terminate)]);
+    assert_eq!(life.on(Event::Stop), [Action::Signal(ChildKind::Agent, KillSignal::Terminate)]);
     assert_eq!(life.machine.state(), ServiceState::Stopped);
     assert_eq!(life.on(Event::Stop), [], "once");
     assert_eq!(life.after(GRACE - SECOND), []);
-    assert_eq!(life.after(SECOND), [Action::Tell(ChildKind::Agent, KillSignal::Kill)]);
+    assert_eq!(life.after(SECOND), [Action::Signal(ChildKind::Agent, KillSignal::Kill)]);
     assert_eq!(life.after(GRACE), []);
     assert_eq!(life.on(FAILED), [], "however it ended");
     assert_eq!(life.after(GRACE), []);
@@ -146,7 +146,7 @@ fn a_start_while_it_stops_comes_after_that() {
     let mut life = Life::running();
     life.on(Event::Stop);
     assert_eq!(life.on(Event::Start), []);
-    assert_eq!(life.on(Event::AgentEnded { well: true }), [Action::Recover]);
+    assert_eq!(life.on(Event::AgentEnded { on_request: true }), [Action::Recover]);
     assert_eq!(life.on(Event::Stop), [], "before it has started");
     assert_eq!(life.on(Event::Recovered { settled: true }), []);
     assert_eq!(life.machine.state(), ServiceState::Stopped);
@@ -155,7 +155,7 @@ fn a_start_while_it_stops_comes_after_that() {
 #[test]
 fn a_reload_is_a_signal_or_an_early_start() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::Reload), [Action::Tell(ChildKind::Agent, KillSignal::Hangup)]);
+    assert_eq!(life.on(Event::Reload), [Action::Signal(ChildKind::Agent, KillSignal::Hangup)]);
     life.on(FAILED);
     assert_eq!(life.on(Event::Reload), [Action::Recover]);
     assert_eq!(life.on(Event::Reload), []);
@@ -193,13 +193,13 @@ fn an_updater_runs_in_its_time_and_never_beside_another() {
 #[test]
 fn a_ring_is_obeyed_at_once_or_after_what_is_in_the_way() {
     let mut life = Life::running();
-    assert_eq!(life.on(Event::Rang), [Action::StartUpdater]);
-    assert_eq!(life.on(Event::Rang), []);
+    assert_eq!(life.on(Event::Wake), [Action::StartUpdater]);
+    assert_eq!(life.on(Event::Wake), []);
     assert_eq!(life.on(Event::UpdaterEnded), [Action::StartUpdater]);
     assert_eq!(life.on(Event::UpdaterEnded), []);
     life.on(FAILED);
     life.after(SECOND);
-    assert_eq!(life.on(Event::Rang), [], "a recovery has the lock");
+    assert_eq!(life.on(Event::Wake), [], "a recovery has the lock");
     let actions = life.on(Event::Recovered { settled: true });
     assert_eq!(actions, [Action::StartAgent, Action::StartUpdater]);
 }
@@ -208,7 +208,7 @@ fn a_ring_is_obeyed_at_once_or_after_what_is_in_the_way() {
 fn no_updater_runs_while_updates_are_off() {
     let mut life = Life::running();
     life.on(Event::SetUpdates(false));
-    assert_eq!(life.on(Event::Rang), []);
+    assert_eq!(life.on(Event::Wake), []);
     assert_eq!(life.after(3 * EVERY), []);
     assert_eq!(life.on(Event::SetUpdates(true)), [], "each host in a moment of its own");
     assert_eq!(life.after(EVERY), [Action::StartUpdater]);
@@ -217,14 +217,14 @@ fn no_updater_runs_while_updates_are_off() {
 #[test]
 fn an_updater_that_hangs_is_ended() {
     let mut life = Life::running();
-    life.on(Event::Rang);
+    life.on(Event::Wake);
     life.on(Event::SetUpdates(false));
     assert_eq!(life.after(UPDATER_LIMIT - SECOND), []);
-    assert_eq!(life.after(SECOND), [Action::Tell(ChildKind::Updater, KillSignal::Terminate)]);
-    assert_eq!(life.after(GRACE), [Action::Tell(ChildKind::Updater, KillSignal::Kill)]);
+    assert_eq!(life.after(SECOND), [Action::Signal(ChildKind::Updater, KillSignal::Terminate)]);
+    assert_eq!(life.after(GRACE), [Action::Signal(ChildKind::Updater, KillSignal::Kill)]);
     life.on(Event::UpdaterEnded);
     assert_eq!(life.on(Event::SetUpdates(true)), []);
-    assert_eq!(life.on(Event::Rang), [Action::StartUpdater]);
+    assert_eq!(life.on(Event::Wake), [Action::StartUpdater]);
 }
 
 #[test]
@@ -232,23 +232,23 @@ fn a_recovery_that_hangs_is_ended() {
     let mut life = Life::new(true);
     life.on(Event::Tick);
     life.on(Event::SetUpdates(false));
-    assert_eq!(life.after(RECOVERY_LIMIT), [Action::Tell(ChildKind::Recovery, KillSignal::Terminate)]);
-    assert_eq!(life.after(GRACE), [Action::Tell(ChildKind::Recovery, KillSignal::Kill)]);
+    assert_eq!(life.after(RECOVERY_LIMIT), [Action::Signal(ChildKind::Recovery, KillSignal::Terminate)]);
+    assert_eq!(life.after(GRACE), [Action::Signal(ChildKind::Recovery, KillSignal::Kill)]);
     assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
 }
 
 #[test]
 fn the_end_takes_everything_along_and_starts_nothing() {
     let mut life = Life::running();
-    life.on(Event::Rang);
-    let terminate = |whom| Action::Tell(whom, KillSignal::Terminate);
+    life.on(Event::Wake);
+    let terminate = |child| Action::Signal(child, KillSignal::Terminate);
     assert_eq!(life.on(Event::End), [terminate(ChildKind::Agent), terminate(ChildKind::Updater)]);
     assert!(!life.machine.is_over());
     assert_eq!(life.on(Event::Start), []);
-    assert_eq!(life.on(Event::Rang), []);
+    assert_eq!(life.on(Event::Wake), []);
     assert_eq!(life.on(Event::UpdaterEnded), []);
     assert!(!life.machine.is_over());
-    assert_eq!(life.on(Event::AgentEnded { well: true }), []);
+    assert_eq!(life.on(Event::AgentEnded { on_request: true }), []);
     assert!(life.machine.is_over());
 
     let mut early = Life::new(true);
@@ -265,9 +265,9 @@ fn the_end_takes_everything_along_and_starts_nothing() {
 #[test]
 fn who_asks_twice_for_the_end_does_not_wait() {
     let mut life = Life::running();
-    life.on(Event::Rang);
+    life.on(Event::Wake);
     life.on(Event::End);
-    let kill = |whom| Action::Tell(whom, KillSignal::Kill);
+    let kill = |child| Action::Signal(child, KillSignal::Kill);
     assert_eq!(life.on(Event::End), [kill(ChildKind::Agent), kill(ChildKind::Updater)]);
     assert_eq!(life.after(GRACE), []);
 }

@@ -19,17 +19,17 @@ pub(crate) enum Request {
 /// What it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Done,
     Enabled(bool),
-    State(#[serde(with = "Standing")] ServiceState),
+    State(#[serde(with = "StateName")] ServiceState),
     Failed(String),
 }
 
 /// The names of states on the wire.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ServiceState", rename_all = "snake_case")]
-enum Standing {
+enum StateName {
     Running,
     Failing,
     Stopped,
@@ -51,12 +51,12 @@ mod tests {
             assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
         }
         for (answer, text) in [
-            (Answer::Done, r#""done""#),
-            (Answer::Enabled(true), r#"{"enabled":true}"#),
-            (Answer::State(ServiceState::Failing), r#"{"state":"failing"}"#),
+            (Response::Done, r#""done""#),
+            (Response::Enabled(true), r#"{"enabled":true}"#),
+            (Response::State(ServiceState::Failing), r#"{"state":"failing"}"#),
         ] {
             assert_eq!(serde_json::to_string(&answer).unwrap(), text);
-            assert_eq!(serde_json::from_str::<Answer>(text).unwrap(), answer);
+            assert_eq!(serde_json::from_str::<Response>(text).unwrap(), answer);
         }
     }
 }

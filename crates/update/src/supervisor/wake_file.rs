@@ -4,7 +4,7 @@ use std::path::PathBuf;
 /// What the agent touches to wake its updater, and what it looked like last. One `stat` for each look, like
 /// the agent's own looks at the updater's status: renames and some file systems are lost on inotify.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WakeFile {
     path: PathBuf,
     seen: Option<Stamp>,
 }
@@ -16,24 +16,24 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-impl Bell {
+impl WakeFile {
     /// What was rung before is over: an updater runs soon after a start anyway.
     pub(crate) fn new(path: PathBuf) -> Self {
-        let mut bell = Self { path, seen: None };
-        bell.rang();
-        bell
+        let mut wake_file = Self { path, seen: None };
+        wake_file.take_change();
+        wake_file
     }
 
     /// Whether it was rung since the last look.
-    pub(crate) fn rang(&mut self) -> bool {
+    pub(crate) fn take_change(&mut self) -> bool {
         let stamp = std::fs::symlink_metadata(&self.path).ok().map(|found| Stamp {
             device: found.dev(),
             inode: found.ino(),
             modified: (found.mtime(), found.mtime_nsec()),
         });
-        let rang = stamp.is_some() && stamp != self.seen;
+        let has_changed = stamp.is_some() && stamp != self.seen;
         self.seen = stamp;
-        rang
+        has_changed
     }
 }
 
@@ -45,17 +45,17 @@ mod tests {
     fn every_replacement_counts_once_and_a_removal_never() {
         let folder = tempfile::tempdir().unwrap();
         let (path, aside) = (folder.path().join("wake"), folder.path().join("aside"));
-        let mut bell = Bell::new(path.clone());
-        assert!(!bell.rang());
+        let mut wake_file = WakeFile::new(path.clone());
+        assert!(!wake_file.take_change());
         for _ in 0..3 {
             std::fs::write(&aside, "attempt 1\n").unwrap();
             std::fs::rename(&aside, &path).unwrap();
-            assert!(bell.rang() && !bell.rang());
+            assert!(wake_file.take_change() && !wake_file.take_change());
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(!bell.rang());
+        assert!(!wake_file.take_change());
         std::fs::write(&path, "").unwrap();
-        assert!(!Bell::new(path.clone()).rang(), "rung before the supervisor started");
-        assert!(bell.rang());
+        assert!(!WakeFile::new(path.clone()).take_change(), "rung before the supervisor started");
+        assert!(wake_file.take_change());
     }
 }

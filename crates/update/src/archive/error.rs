@@ -2,7 +2,7 @@ use std::io;
 
 /// Why an archive is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ArchiveProblem {
+pub enum ArchiveError {
     /// It cannot be inflated, or not to its end.
     #[error("it is not one whole gzip file: {0}")]
     Gzip(String),
@@ -39,7 +39,7 @@ pub enum ArchiveProblem {
     Missing(Vec<String>),
 }
 
-impl ArchiveProblem {
+impl ArchiveError {
     pub(super) fn member(name: &[u8], why: &'static str) -> Self {
         let mut name = String::from_utf8_lossy(name).into_owned();
         if let Some((cut, _)) = name.char_indices().nth(100) {

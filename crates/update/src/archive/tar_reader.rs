@@ -2,7 +2,7 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
-use super::ArchiveProblem;
+use super::ArchiveError;
 
 const BLOCK: usize = 512;
 const MAX_MEMBERS: usize = 10_000;
@@ -12,7 +12,7 @@ const MAX_DESCRIPTION: u64 = 64 * 1024;
 
 /// What a member is; kinds that no agent needs are refused before they get here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     File,
     Directory,
     Symlink(Vec<u8>),
@@ -22,12 +22,12 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
 }
 
 /// The members of a tar archive, one after the other, in constant memory: descriptions are bounded, where the tar
 /// crate's own iterator takes them whole, and the end has to be there.
-pub(super) struct Members<R> {
+pub(super) struct TarReader<R> {
     inner: R,
     body: u64,
     padding: u64,
@@ -37,13 +37,13 @@ pub(super) struct Members<R> {
 }
 
 #[derive(Default)]
-struct Described {
+struct Description {
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     pax: bool,
 }
 
-impl<R: Read> Members<R> {
+impl<R: Read> TarReader<R> {
     /// Refuses to take more than `limit` bytes.
     pub(super) fn new(inner: R, limit: u64) -> Self {
         Self { inner, body: 0, padding: 0, number: 0, limit, taken: 0 }
@@ -59,59 +59,59 @@ impl<R: Read> Members<R> {
     }
 
     /// The next member, or `None` at an end that is one.
-    pub(super) fn next_member(&mut self) -> Result<Option<Member>, ArchiveProblem> {
-        let mut described = Described::default();
+    pub(super) fn next_member(&mut self) -> Result<Option<Member>, ArchiveError> {
+        let mut description = Description::default();
         loop {
             self.skip_body()?;
             let mut header = Header::new_old();
-            self.exactly(header.as_mut_bytes())?;
+            self.read_exactly(header.as_mut_bytes())?;
             if header.as_bytes() == &[0; BLOCK] {
-                if described.name.is_some() || described.link.is_some() || described.pax {
-                    return Err(ArchiveProblem::Truncated);
+                if description.name.is_some() || description.link.is_some() || description.pax {
+                    return Err(ArchiveError::Truncated);
                 }
-                return self.end().map(|()| None);
+                return self.read_end().map(|()| None);
             }
-            self.check(&header)?;
-            self.body = header.entry_size().map_err(|error| self.broken(error))?;
+            self.verify_checksum(&header)?;
+            self.body = header.entry_size().map_err(|error| self.invalid_header(error))?;
             self.padding = (BLOCK as u64 - self.body % BLOCK as u64) % BLOCK as u64;
             match header.entry_type() {
                 EntryType::GNULongName => {
-                    let name = self.description()?;
-                    self.once(&mut described.name, until_nul(name))?;
+                    let name = self.read_description()?;
+                    self.once(&mut description.name, until_nul(name))?;
                 }
                 EntryType::GNULongLink => {
-                    let link = self.description()?;
-                    self.once(&mut described.link, until_nul(link))?;
+                    let link = self.read_description()?;
+                    self.once(&mut description.link, until_nul(link))?;
                 }
                 EntryType::XHeader => {
-                    let records = self.description()?;
-                    if std::mem::replace(&mut described.pax, true) {
-                        return Err(self.header("it is described twice"));
+                    let records = self.read_description()?;
+                    if std::mem::replace(&mut description.pax, true) {
+                        return Err(self.header_error("it is description twice"));
                     }
-                    self.pax(&records, &mut described, false)?;
+                    self.pax(&records, &mut description, false)?;
                 }
                 EntryType::XGlobalHeader => {
                     self.count()?;
-                    let records = self.description()?;
-                    self.pax(&records, &mut Described::default(), true)?;
+                    let records = self.read_description()?;
+                    self.pax(&records, &mut Description::default(), true)?;
                 }
                 kind => {
                     self.count()?;
-                    return self.member(&header, kind, described).map(Some);
+                    return self.member(&header, kind, description).map(Some);
                 }
             }
         }
     }
 
     /// Bytes of the present member; 0 at its end.
-    pub(super) fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveProblem> {
+    pub(super) fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveError> {
         let most = buffer.len().min(usize::try_from(self.body).unwrap_or(usize::MAX));
         if most == 0 {
             return Ok(0);
         }
-        let bytes = self.some(&mut buffer[..most])?;
+        let bytes = self.read_some(&mut buffer[..most])?;
         if bytes == 0 {
-            return Err(ArchiveProblem::Truncated);
+            return Err(ArchiveError::Truncated);
         }
         self.body -= bytes as u64;
         Ok(bytes)
@@ -121,26 +121,26 @@ impl<R: Read> Members<R> {
         &self,
         header: &Header,
         kind: EntryType,
-        described: Described,
-    ) -> Result<Member, ArchiveProblem> {
-        let name = described.name.unwrap_or_else(|| header.path_bytes().into_owned());
-        let refused = |why| Err(ArchiveProblem::member(&name, why));
-        let link = || described.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned()));
+        description: Description,
+    ) -> Result<Member, ArchiveError> {
+        let name = description.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let refused = |why| Err(ArchiveError::member(&name, why));
+        let link = || description.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned()));
         let kind = match kind {
-            EntryType::Regular => Kind::File,
-            EntryType::Directory => Kind::Directory,
-            EntryType::Symlink => Kind::Symlink(link().unwrap_or_default()),
-            EntryType::Link => Kind::HardLink(link().unwrap_or_default()),
+            EntryType::Regular => MemberKind::File,
+            EntryType::Directory => MemberKind::Directory,
+            EntryType::Symlink => MemberKind::Symlink(link().unwrap_or_default()),
+            EntryType::Link => MemberKind::HardLink(link().unwrap_or_default()),
             EntryType::Block | EntryType::Char => return refused("is a device"),
             EntryType::Fifo => return refused("is a pipe"),
             EntryType::GNUSparse => return refused("is a sparse file"),
             _ => return refused("is neither a file nor a directory nor a link"),
         };
-        if kind != Kind::File && self.body > 0 {
+        if kind != MemberKind::File && self.body > 0 {
             return refused("has bytes, and is not a file");
         }
         if name.len() > MAX_NAME
-            || matches!(&kind, Kind::Symlink(to) | Kind::HardLink(to) if to.len() > MAX_NAME)
+            || matches!(&kind, MemberKind::Symlink(to) | MemberKind::HardLink(to) if to.len() > MAX_NAME)
         {
             return refused("has a name that is too long");
         }
@@ -153,9 +153,14 @@ impl<R: Read> Members<R> {
 
     /// The records `LENGTH KEY=VALUE\n` of a pax header. What would change how the archive is read is refused:
     /// two readers must not see two archives.
-    fn pax(&self, mut records: &[u8], described: &mut Described, global: bool) -> Result<(), ArchiveProblem> {
+    fn pax(
+        &self,
+        mut records: &[u8],
+        description: &mut Description,
+        global: bool,
+    ) -> Result<(), ArchiveError> {
         while !records.is_empty() {
-            let malformed = || self.header("a pax record is malformed");
+            let malformed = || self.header_error("a pax record is malformed");
             let space = records.iter().take(8).position(|byte| *byte == b' ').ok_or_else(malformed)?;
             let length = std::str::from_utf8(&records[..space]).ok().and_then(|digits| digits.parse().ok());
             let length: usize = length.ok_or_else(malformed)?;
@@ -164,12 +169,14 @@ impl<R: Read> Members<R> {
             let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             match key {
-                b"path" if !global => self.once(&mut described.name, value.to_vec())?,
-                b"linkpath" if !global => self.once(&mut described.link, value.to_vec())?,
+                b"path" if !global => self.once(&mut description.name, value.to_vec())?,
+                b"linkpath" if !global => self.once(&mut description.link, value.to_vec())?,
                 b"path" | b"linkpath" | b"size" => {
-                    return Err(self.header("a pax record changes all names, or a size"));
+                    return Err(self.header_error("a pax record changes all names, or a size"));
                 }
-                key if key.starts_with(b"GNU.sparse.") => return Err(self.header("it is a sparse file")),
+                key if key.starts_with(b"GNU.sparse.") => {
+                    return Err(self.header_error("it is a sparse file"));
+                }
                 _ => {}
             }
             records = &records[length..];
@@ -177,48 +184,48 @@ impl<R: Read> Members<R> {
         Ok(())
     }
 
-    fn once(&self, slot: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ArchiveProblem> {
+    fn once(&self, slot: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ArchiveError> {
         match slot.replace(value) {
             None => Ok(()),
-            Some(_) => Err(self.header("it has two long names")),
+            Some(_) => Err(self.header_error("it has two long names")),
         }
     }
 
-    fn description(&mut self) -> Result<Vec<u8>, ArchiveProblem> {
+    fn read_description(&mut self) -> Result<Vec<u8>, ArchiveError> {
         if self.body > MAX_DESCRIPTION {
-            return Err(self.header("its description is too long"));
+            return Err(self.header_error("its description is too long"));
         }
         let mut bytes = vec![0; usize::try_from(self.body).unwrap_or_default()];
-        self.exactly(&mut bytes)?;
+        self.read_exactly(&mut bytes)?;
         self.body = 0;
         Ok(bytes)
     }
 
-    fn check(&self, header: &Header) -> Result<(), ArchiveProblem> {
+    fn verify_checksum(&self, header: &Header) -> Result<(), ArchiveError> {
         let bytes = header.as_bytes();
         let sum: u32 = bytes[..148].iter().chain(&bytes[156..]).map(|byte| u32::from(*byte)).sum();
         match header.cksum() {
             Ok(said) if said == sum + 8 * u32::from(b' ') => Ok(()),
-            Ok(_) => Err(self.header("its checksum is wrong")),
-            Err(error) => Err(self.broken(error)),
+            Ok(_) => Err(self.header_error("its checksum is wrong")),
+            Err(error) => Err(self.invalid_header(error)),
         }
     }
 
-    fn count(&mut self) -> Result<(), ArchiveProblem> {
+    fn count(&mut self) -> Result<(), ArchiveError> {
         self.number += 1;
-        if self.number > MAX_MEMBERS { Err(ArchiveProblem::TooMany(MAX_MEMBERS)) } else { Ok(()) }
+        if self.number > MAX_MEMBERS { Err(ArchiveError::TooMany(MAX_MEMBERS)) } else { Ok(()) }
     }
 
-    fn header(&self, why: &str) -> ArchiveProblem {
-        ArchiveProblem::Header { number: self.number + 1, why: why.into() }
+    fn header_error(&self, why: &str) -> ArchiveError {
+        ArchiveError::Header { number: self.number + 1, why: why.into() }
     }
 
-    fn broken(&self, error: io::Error) -> ArchiveProblem {
-        self.header(error.to_string().get(..100).unwrap_or("a number is none"))
+    fn invalid_header(&self, error: io::Error) -> ArchiveError {
+        self.header_error(error.to_string().get(..100).unwrap_or("a number is none"))
     }
 
-    fn skip_body(&mut self) -> Result<(), ArchiveProblem> {
-        self.body = self.body.checked_add(self.padding).ok_or(ArchiveProblem::TooLarge(self.limit))?;
+    fn skip_body(&mut self) -> Result<(), ArchiveError> {
+        self.body = self.body.checked_add(self.padding).ok_or(ArchiveError::TooLarge(self.limit))?;
         self.padding = 0;
         let mut passed = [0; 16 * 1024];
         while self.body > 0 {
@@ -228,40 +235,40 @@ impl<R: Read> Members<R> {
     }
 
     /// After the first block of zeros: another one, and then only more of them.
-    fn end(&mut self) -> Result<(), ArchiveProblem> {
+    fn read_end(&mut self) -> Result<(), ArchiveError> {
         let mut block = [0; BLOCK];
-        self.exactly(&mut block)?;
+        self.read_exactly(&mut block)?;
         let mut rest = vec![0; 16 * 1024];
         let mut bytes = BLOCK;
         rest[..BLOCK].copy_from_slice(&block);
         while bytes > 0 {
             if rest[..bytes].iter().any(|byte| *byte != 0) {
-                return Err(ArchiveProblem::Trailing);
+                return Err(ArchiveError::Trailing);
             }
-            bytes = self.some(&mut rest)?;
+            bytes = self.read_some(&mut rest)?;
         }
         Ok(())
     }
 
-    fn exactly(&mut self, mut buffer: &mut [u8]) -> Result<(), ArchiveProblem> {
+    fn read_exactly(&mut self, mut buffer: &mut [u8]) -> Result<(), ArchiveError> {
         while !buffer.is_empty() {
-            match self.some(buffer)? {
-                0 => return Err(ArchiveProblem::Truncated),
+            match self.read_some(buffer)? {
+                0 => return Err(ArchiveError::Truncated),
                 bytes => buffer = &mut buffer[bytes..],
             }
         }
         Ok(())
     }
 
-    fn some(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveProblem> {
+    fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveError> {
         let bytes = loop {
             match self.inner.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read.map_err(|error| ArchiveProblem::inflating(&error))?,
+                read => break read.map_err(|error| ArchiveError::inflating(&error))?,
             }
         };
         self.taken += bytes as u64;
-        if self.taken > self.limit { Err(ArchiveProblem::TooLarge(self.limit)) } else { Ok(bytes) }
+        if self.taken > self.limit { Err(ArchiveError::TooLarge(self.limit)) } else { Ok(bytes) }
     }
 }
 

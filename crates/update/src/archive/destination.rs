@@ -1,28 +1,28 @@
-use super::ArchiveProblem;
-use super::members::{Kind, Member};
+use super::ArchiveError;
+use super::tar_reader::{Member, MemberKind};
 use crate::Profile;
 
 /// What becomes of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Destination {
     Binary(String),
     /// A binary that is another name of the second.
     Link(String, String),
     /// The unit of that name.
     Unit(String),
     /// Nothing: it is not ours.
-    PassedOver,
+    Ignored,
 }
 
 /// Where the members of an archive belong. It decides by names alone and never touches the disk.
 #[derive(Debug)]
-pub(super) struct Map<'a> {
+pub(super) struct DestinationMap<'a> {
     root: Vec<&'a str>,
     units: Vec<(Vec<String>, &'a str)>,
     binaries: &'a [String],
 }
 
-impl<'a> Map<'a> {
+impl<'a> DestinationMap<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
         let parts = |path: &'a str| path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let unit = |unit: &'a str| {
@@ -38,30 +38,30 @@ impl<'a> Map<'a> {
     }
 
     /// The member's name in one form, and what becomes of it.
-    pub(super) fn place(&self, member: &Member) -> Result<(String, Place), ArchiveProblem> {
-        let refused = |why| ArchiveProblem::member(&member.name, why);
+    pub(super) fn destination(&self, member: &Member) -> Result<(String, Destination), ArchiveError> {
+        let refused = |why| ArchiveError::member(&member.name, why);
         let name = std::str::from_utf8(&member.name).map_err(|_| refused("has a name that is not text"))?;
-        if name.ends_with('/') && member.kind != Kind::Directory {
+        if name.ends_with('/') && member.kind != MemberKind::Directory {
             return Err(refused("is named like a directory and is none"));
         }
         let parts = cleaned(name).map_err(refused)?;
-        let place = match (self.below_root(&parts), &member.kind) {
-            (Some(_) | None, Kind::Directory) if self.root.starts_with(&parts) => Place::PassedOver,
+        let destination = match (self.below_root(&parts), &member.kind) {
+            (Some(_) | None, MemberKind::Directory) if self.root.starts_with(&parts) => Destination::Ignored,
             (None, _) => return Err(refused("is not in the directory that the archive should have")),
-            (Some(inside), Kind::Directory)
+            (Some(inside), MemberKind::Directory)
                 if self.binary(inside).is_some() || self.unit(inside).is_some() =>
             {
                 return Err(refused("is a directory and should be a file"));
             }
-            (Some(_), Kind::Directory) => Place::PassedOver,
-            (Some(inside), Kind::File) => match self.binary(inside) {
-                Some(binary) => Place::Binary(binary.into()),
-                None => self.unit(inside).map_or(Place::PassedOver, |unit| Place::Unit(unit.into())),
+            (Some(_), MemberKind::Directory) => Destination::Ignored,
+            (Some(inside), MemberKind::File) => match self.binary(inside) {
+                Some(binary) => Destination::Binary(binary.into()),
+                None => self.unit(inside).map_or(Destination::Ignored, |unit| Destination::Unit(unit.into())),
             },
-            (Some(inside), Kind::Symlink(target) | Kind::HardLink(target)) => {
+            (Some(inside), MemberKind::Symlink(target) | MemberKind::HardLink(target)) => {
                 let target = std::str::from_utf8(target).map_err(|_| refused("links to what is not text"))?;
                 let to = match member.kind {
-                    Kind::Symlink(_) => self.followed(&parts, target),
+                    MemberKind::Symlink(_) => self.followed(&parts, target),
                     _ => cleaned(target).ok(),
                 };
                 let to = to.filter(|to| !to.is_empty()).ok_or_else(|| refused("links out of the archive"))?;
@@ -69,16 +69,16 @@ impl<'a> Map<'a> {
                 self.link(inside, to).map_err(refused)?
             }
         };
-        Ok((parts.join("/"), place))
+        Ok((parts.join("/"), destination))
     }
 
-    fn link(&self, inside: &[&str], to: &[&str]) -> Result<Place, &'static str> {
+    fn link(&self, inside: &[&str], to: &[&str]) -> Result<Destination, &'static str> {
         if self.unit(inside).is_some() {
             return Err("is a link and should be a file");
         }
-        let Some(binary) = self.binary(inside) else { return Ok(Place::PassedOver) };
+        let Some(binary) = self.binary(inside) else { return Ok(Destination::Ignored) };
         match self.binary(to) {
-            Some(to) if to != binary => Ok(Place::Link(binary.into(), to.into())),
+            Some(to) if to != binary => Ok(Destination::Link(binary.into(), to.into())),
             _ => Err("links to something that is not another binary"),
         }
     }

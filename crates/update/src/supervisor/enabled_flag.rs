@@ -7,9 +7,9 @@ use crate::disk::{Disk, RealDisk, parent, write_durably};
 /// otherwise. On disk, because it is meant for a time when this supervisor is over; by its presence alone, so
 /// that nothing in it can be garbled.
 #[derive(Debug)]
-pub(super) struct Enabled(pub(super) PathBuf);
+pub(super) struct EnabledFlag(pub(super) PathBuf);
 
-impl Enabled {
+impl EnabledFlag {
     pub(super) fn is_set(&self) -> bool {
         !self.0.exists()
     }
@@ -38,11 +38,11 @@ mod tests {
     #[test]
     fn enabled_until_told_otherwise() {
         let folder = tempfile::tempdir().unwrap();
-        let enabled = Enabled(folder.path().join("supervisor.disabled"));
+        let enabled = EnabledFlag(folder.path().join("supervisor.disabled"));
         assert!(enabled.is_set());
         enabled.set(true).unwrap();
         enabled.set(false).unwrap();
-        assert!(!Enabled(enabled.0.clone()).is_set());
+        assert!(!EnabledFlag(enabled.0.clone()).is_set());
         enabled.set(true).unwrap();
         assert!(enabled.is_set());
     }

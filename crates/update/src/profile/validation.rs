@@ -12,10 +12,10 @@ const LONGEST_NAME: usize = 100;
 const PLACEHOLDERS: [&str; 5] = ["base_url", "edition", "version", "os", "arch"];
 
 impl Profile {
-    /// Reads a YAML file, and refuses it whole with every fault if anything in it cannot be used: the updater
+    /// Reads a YAML file, and refuses it whole with every error if anything in it cannot be used: the updater
     /// puts files where it says, as root.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let failed = |problem: String| ProfileError { path: path.into(), problem };
+        let failed = |reason: String| ProfileError { path: path.into(), reason };
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
         let mut text = String::new();
         file.take(LONGEST_FILE + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
@@ -23,8 +23,8 @@ impl Profile {
             return Err(failed(format!("it is longer than {} KiB", LONGEST_FILE / 1024)));
         }
         let profile = Self::parse(&text).map_err(failed)?;
-        let problems = profile.problems();
-        if problems.is_empty() { Ok(profile) } else { Err(failed(problems.join("; "))) }
+        let errors = profile.validation_errors();
+        if errors.is_empty() { Ok(profile) } else { Err(failed(errors.join("; "))) }
     }
 
     /// The first thing that cannot be read is told with its field.
@@ -44,61 +44,61 @@ impl Profile {
     }
 
     /// Everything that is wrong with it, each with its field.
-    fn problems(&self) -> Vec<String> {
-        let mut faults = ValidationErrors::default();
-        faults.name("name", &self.name);
-        faults.binaries(&self.binaries);
+    fn validation_errors(&self) -> Vec<String> {
+        let mut errors = ValidationErrors::default();
+        errors.name("name", &self.name);
+        errors.binaries(&self.binaries);
         if let Some(updater) = self.updater.as_ref().filter(|updater| !self.binaries.contains(updater)) {
-            faults.add("updater", format!("{updater:?} is not one of the binaries"));
+            errors.add("updater", format!("{updater:?} is not one of the binaries"));
         }
         if self.version_arguments.is_empty() {
-            faults.add(
+            errors.add(
                 "version_arguments",
                 "without arguments an agent would start; expected some, like [version]",
             );
         }
-        faults.name("unit", &self.unit);
+        errors.name("unit", &self.unit);
         if !self.unit.ends_with(".service") {
-            faults.add("unit", format!("{:?} does not end in .service", self.unit));
+            errors.add("unit", format!("{:?} does not end in .service", self.unit));
         }
         for unit in &self.updater_units {
-            faults.name("updater_units.name", &unit.name);
+            errors.name("updater_units.name", &unit.name);
             if let Some(target) = &unit.wanted_by {
-                faults.name("updater_units.wanted_by", target);
+                errors.name("updater_units.wanted_by", target);
             }
         }
         for unit in self.suffix_drop_ins.keys().filter(|unit| !self.units().any(|known| known == *unit)) {
-            faults.add("suffix_drop_ins", format!("{unit:?} is none of the units"));
+            errors.add("suffix_drop_ins", format!("{unit:?} is none of the units"));
         }
-        faults.artifact(&self.artifact);
+        errors.artifact(&self.artifact);
         if let Some(root) = &self.archive_root {
-            faults.name("archive_root", root);
+            errors.name("archive_root", root);
         }
-        faults.below("archive_unit", Path::new(&self.archive_unit));
+        errors.below("archive_unit", Path::new(&self.archive_unit));
         for (field, path) in [
             ("data_dir", &self.data_dir),
             ("config", &self.config),
             ("bin_dir", &self.bin_dir),
             ("unit_dir", &self.unit_dir),
         ] {
-            faults.absolute(field, path);
+            errors.absolute(field, path);
         }
-        faults.below("database", &self.database);
+        errors.below("database", &self.database);
         match &self.readiness {
-            Readiness::Socket(path) => faults.below("readiness.socket", path),
+            Readiness::Socket(path) => errors.below("readiness.socket", path),
             Readiness::Http { url, pid_file } => {
-                faults.url(url);
+                errors.url(url);
                 if pid_file.is_absolute() {
-                    faults.absolute("readiness.http.pid_file", pid_file);
+                    errors.absolute("readiness.http.pid_file", pid_file);
                 } else {
-                    faults.below("readiness.http.pid_file", pid_file);
+                    errors.below("readiness.http.pid_file", pid_file);
                 }
             }
         }
         if let Some(package) = &self.package {
-            faults.name("package", package);
+            errors.name("package", package);
         }
-        faults.found
+        errors.found
     }
 }
 
@@ -108,8 +108,8 @@ struct ValidationErrors {
 }
 
 impl ValidationErrors {
-    fn add(&mut self, field: &str, problem: impl Into<String>) {
-        self.found.push(format!("{field}: {}", problem.into()));
+    fn add(&mut self, field: &str, reason: impl Into<String>) {
+        self.found.push(format!("{field}: {}", reason.into()));
     }
 
     /// What becomes one name in a directory, or one word of a command.
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn our_own_profile_is_good() {
-        assert_eq!(Profile::refit().problems(), [""; 0]);
+        assert_eq!(Profile::refit().validation_errors(), [""; 0]);
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         let with = |change: Change| {
             let mut profile = Profile::refit();
             change(&mut profile);
-            profile.problems()
+            profile.validation_errors()
         };
         let http = |url: &str, pid_file: &str| Readiness::Http { url: url.into(), pid_file: pid_file.into() };
         let cases: &[(&str, Change)] = &[
@@ -292,13 +292,13 @@ mod tests {
             ("127.0.0.1:3000", false),
         ] {
             let profile = Profile { readiness: http(url, "agent.pid"), ..Profile::refit() };
-            assert_eq!(profile.problems().is_empty(), good, "{url}");
+            assert_eq!(profile.validation_errors().is_empty(), good, "{url}");
         }
         for (pid_file, good) in
             [("run/agent.pid", true), ("/run/agent.pid", true), ("../a", false), ("/", false)]
         {
             let profile = Profile { readiness: http("http://127.0.0.1:1/", pid_file), ..Profile::refit() };
-            assert_eq!(profile.problems().is_empty(), good, "{pid_file}");
+            assert_eq!(profile.validation_errors().is_empty(), good, "{pid_file}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Whether the script names the path, or the directory that it is in without saying what in there: then it may put
 /// the path together. A script that does neither is trusted; one that is wrongly suspected only does not run.
-pub(super) fn may_concern(script: &[u8], path: &Path) -> bool {
+pub(super) fn may_touch(script: &[u8], path: &Path) -> bool {
     let mut script = String::from_utf8_lossy(script).into_owned();
     while script.contains("//") {
         script = script.replace("//", "/");
@@ -53,7 +53,7 @@ mod tests {
             "cd /var/lib && rm -rf refit",
             "cd /var/lib",
         ] {
-            assert!(may_concern(script.as_bytes(), data), "{script}");
+            assert!(may_touch(script.as_bytes(), data), "{script}");
         }
         for script in [
             "",
@@ -64,10 +64,10 @@ mod tests {
             "rm -rf /var/libexec/$NAME",
             "[ -d \"/var/lib/systemd\" ]; (cd /var/lib/dpkg)",
         ] {
-            assert!(!may_concern(script.as_bytes(), data), "{script}");
+            assert!(!may_touch(script.as_bytes(), data), "{script}");
         }
-        assert!(may_concern(b"\xff\xfe rm -f /etc/refit.yaml", Path::new("/etc/refit.yaml")));
-        assert!(!may_concern(b"rm -f /etc/default/refit", Path::new("/etc/refit.yaml")));
-        assert!(!may_concern(b"rm -f /tmp/x", Path::new("/refit.yaml")), "the root is in every path");
+        assert!(may_touch(b"\xff\xfe rm -f /etc/refit.yaml", Path::new("/etc/refit.yaml")));
+        assert!(!may_touch(b"rm -f /etc/default/refit", Path::new("/etc/refit.yaml")));
+        assert!(!may_touch(b"rm -f /tmp/x", Path::new("/refit.yaml")), "the root is in every path");
     }
 }

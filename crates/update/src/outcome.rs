@@ -1,0 +1,71 @@
+//! How a command of the updater ends: its outcome, for the status file and for the operator, or why it was not carried
+//! out.
+
+use std::io;
+use std::time::Duration;
+
+use refit_types::Version;
+
+use crate::config::ConfigError;
+use crate::failure::StepFailed;
+use crate::host::HostError;
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was nothing to do, and why.
+    Nothing(String),
+    /// Another version is active now.
+    Switched {
+        /// The version that was active before, if there was one.
+        from: Option<Version>,
+        /// The active version.
+        to: Version,
+    },
+    /// This host refuses the version, and why. Not a failure, and not retried.
+    Held(String),
+    /// An update is due and begins after this delay, so that not all hosts begin at once.
+    Later(Duration),
+    /// The update failed before the switch began, and nothing has changed.
+    Failed {
+        /// The version that was wanted.
+        version: Version,
+        /// What went wrong.
+        failure: StepFailed,
+    },
+    /// The update failed and was rolled back.
+    Undone {
+        /// The version that was tried.
+        version: Version,
+        /// What went wrong.
+        failure: StepFailed,
+    },
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// The configuration cannot be read or written.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A step failed.
+    #[error("{0}")]
+    Step(#[from] StepFailed),
+    /// No client of the control plane can be made.
+    #[error("{0}")]
+    Connect(HostError),
+    /// The control plane did not answer.
+    #[error("the control plane cannot be asked: {0}")]
+    ControlPlane(HostError),
+    /// Updates are enabled without a control plane to ask.
+    #[error("updates are enabled and no proxy is set; run `enable --proxy HOST:PORT`")]
+    NoProxy,
+    /// The disk refused.
+    #[error("{what} cannot be used: {source}")]
+    Disk {
+        /// The file or directory.
+        what: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,141 @@
+//! What an update does next, as a function of what is configured, installed, wanted and known of failures. Pure: no
+//! disk, clock, network or randomness. `updater` collects the facts and carries the plan out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use refit_types::{StoredWord, UpdaterStatus, Version};
+
+use crate::config::Config;
+use crate::failure::FailedStep;
+use crate::host::{Answer, Endpoint};
+use crate::outcome::Outcome;
+use crate::status_file::failed_step;
+
+/// How urgent an update is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// On the schedule of the control plane, spread over its jitter.
+    Due,
+    /// On the schedule of the control plane, after the jitter has passed.
+    Spread,
+    /// At once: an operator asked for it.
+    Now,
+}
+
+/// Why the control plane is not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotAsked {
+    /// Updates are disabled.
+    Disabled,
+    /// No control plane is configured.
+    NoProxy,
+}
+
+/// Everything that the plan of an update depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) answer: &'a Answer,
+    pub(crate) active: Option<&'a Version>,
+    pub(crate) status: &'a UpdaterStatus,
+    pub(crate) urgency: Urgency,
+    pub(crate) now: Timestamp,
+    /// Drawn at random from the jitter of the answer.
+    pub(crate) jitter: Duration,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The version is active: repair what an interrupted run left, and remove old versions.
+    KeepActive { version: Version, is_pinned: bool },
+    /// Switch to the version. With `confirm`, only if the control plane still wants it before the pointer moves.
+    Switch { version: Version, confirm: bool },
+    /// Change nothing now.
+    Postpone(Postponed),
+}
+
+/// Why another version is not switched to now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Postponed {
+    /// The control plane wants the version, but not on this host yet.
+    NotDue { version: Version },
+    /// The version failed on this host: not before that time, unless in a new attempt.
+    HoldBack { version: Version, step: FailedStep, reason: String, until: Timestamp },
+    /// The update begins after this delay.
+    Wait(Duration),
+}
+
+impl From<Postponed> for Outcome {
+    fn from(postponed: Postponed) -> Self {
+        match postponed {
+            Postponed::NotDue { version } => {
+                Self::Nothing(format!("{version} is wanted, and this host is not to go there yet"))
+            }
+            Postponed::HoldBack { version, step, reason, until } => Self::Nothing(format!(
+                "{version} failed at {step} ({reason}); it is tried again at {until}, or in a new attempt"
+            )),
+            Postponed::Wait(delay) => Self::Later(delay),
+        }
+    }
+}
+
+/// The control plane to ask, if this host is to be updated at all.
+pub(crate) fn endpoint_to_ask(config: &Config) -> Result<Endpoint, NotAsked> {
+    if !config.enabled {
+        return Err(NotAsked::Disabled);
+    }
+    let proxy = config.proxy.clone().ok_or(NotAsked::NoProxy)?;
+    Ok(Endpoint { proxy, base_url: config.base_url.clone(), ca_pin: config.ca_pin.clone() })
+}
+
+/// What an update does next. A pinned version and an operator do not wait for the schedule of the control plane, and
+/// its answer cannot call them off.
+pub(crate) fn decide(facts: Facts<'_>) -> Plan {
+    let Facts { config, answer, active, status, urgency, now, jitter } = facts;
+    let is_pinned = config.pinned_version.is_some();
+    let version = config.pinned_version.as_ref().unwrap_or(&answer.version).clone();
+    if active == Some(&version) {
+        return Plan::KeepActive { version, is_pinned };
+    }
+    if urgency == Urgency::Now || is_pinned {
+        return Plan::Switch { version, confirm: false };
+    }
+    if !answer.auto_update {
+        return Plan::Postpone(Postponed::NotDue { version });
+    }
+    if let Some(held_back) = hold_back(status, &version, answer.attempt, now) {
+        return Plan::Postpone(held_back);
+    }
+    if urgency == Urgency::Due && !jitter.is_zero() {
+        return Plan::Postpone(Postponed::Wait(jitter));
+    }
+    Plan::Switch { version, confirm: true }
+}
+
+/// The backoff of a version that failed on this host, unless it is over or the control plane has begun a new attempt.
+/// A failure that does not blame the version (a download, a full disk) is retried each time.
+fn hold_back(status: &UpdaterStatus, version: &Version, attempt: u64, now: Timestamp) -> Option<Postponed> {
+    let failure = status.last_failure.as_ref().filter(|failure| failure.version == *version)?;
+    let StoredWord::Known(step) = failed_step(failure) else { return None };
+    let until = next_try(status.failures, failure.at);
+    let is_new_attempt = attempt != 0 && attempt != failure.attempt;
+    (step.blames_the_version() && !is_new_attempt && now < until).then(|| Postponed::HoldBack {
+        version: version.clone(),
+        step,
+        reason: failure.reason.clone(),
+        until,
+    })
+}
+
+/// When a version is tried again that failed this often in a row, the last time then: the delay doubles, up to a day.
+fn next_try(failures: u32, failed_at: Timestamp) -> Timestamp {
+    const FIRST: Duration = Duration::from_secs(30 * 60);
+    const LONGEST: Duration = Duration::from_secs(24 * 3600);
+    let delay = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST);
+    failed_at.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests;

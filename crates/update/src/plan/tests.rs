@@ -1,0 +1,210 @@
+//! Every case of the plan, as a table.
+
+use refit_types::{Edition, UpdateFailure};
+
+use super::*;
+
+fn version(text: &str) -> Version {
+    text.parse().unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+}
+
+/// A host that runs 1.0.0, in a cluster that wants 2.0.0 on it now.
+struct Case {
+    pinned: Option<&'static str>,
+    active: Option<&'static str>,
+    auto_update: bool,
+    attempt: u64,
+    urgency: Urgency,
+    jitter: u64,
+    /// The version, the step and the attempt of the last failure, and how often it has failed.
+    failure: Option<(&'static str, &'static str, u64, u32)>,
+    /// Seconds since that failure.
+    since: i64,
+}
+
+const DUE: Case = Case {
+    pinned: None,
+    active: Some("1.0.0"),
+    auto_update: true,
+    attempt: 7,
+    urgency: Urgency::Due,
+    jitter: 0,
+    failure: None,
+    since: 60,
+};
+
+impl Case {
+    fn decide(&self) -> Plan {
+        let config = Config { pinned_version: self.pinned.map(version), ..Config::default() };
+        let answer = Answer {
+            version: version("2.0.0"),
+            edition: Edition::Oss,
+            auto_update: self.auto_update,
+            jitter_seconds: 600,
+            attempt: self.attempt,
+        };
+        let last_failure = self.failure.map(|(failed, step, attempt, _)| UpdateFailure {
+            attempt,
+            version: version(failed),
+            step: step.into(),
+            reason: "it crashed".into(),
+            at: at(0),
+        });
+        let failures = self.failure.map_or(0, |(.., failures)| failures);
+        let status = UpdaterStatus { last_failure, failures, ..UpdaterStatus::default() };
+        decide(Facts {
+            config: &config,
+            answer: &answer,
+            active: self.active.map(version).as_ref(),
+            status: &status,
+            urgency: self.urgency,
+            now: at(self.since),
+            jitter: Duration::from_secs(self.jitter),
+        })
+    }
+}
+
+fn keep(text: &str, is_pinned: bool) -> Plan {
+    Plan::KeepActive { version: version(text), is_pinned }
+}
+
+fn switch(text: &str, confirm: bool) -> Plan {
+    Plan::Switch { version: version(text), confirm }
+}
+
+fn held_back(step: FailedStep, seconds: i64) -> Plan {
+    let (version, reason, until) = (version("2.0.0"), "it crashed".into(), at(seconds));
+    Plan::Postpone(Postponed::HoldBack { version, step, reason, until })
+}
+
+#[test]
+fn every_case_has_its_plan() {
+    const HEALTH: Option<(&str, &str, u64, u32)> = Some(("2.0.0", "health", 7, 1));
+    let not_due = || Plan::Postpone(Postponed::NotDue { version: version("2.0.0") });
+    let cases = [
+        ("the version is active", Case { active: Some("2.0.0"), ..DUE }, keep("2.0.0", false)),
+        (
+            "it is active and not due: kept all the same",
+            Case { active: Some("2.0.0"), auto_update: false, failure: HEALTH, ..DUE },
+            keep("2.0.0", false),
+        ),
+        (
+            "it is active, and an operator asks",
+            Case { active: Some("2.0.0"), urgency: Urgency::Now, ..DUE },
+            keep("2.0.0", false),
+        ),
+        ("the pinned version is active", Case { pinned: Some("1.0.0"), ..DUE }, keep("1.0.0", true)),
+        ("due", DUE, switch("2.0.0", true)),
+        ("due on a fresh host", Case { active: None, ..DUE }, switch("2.0.0", true)),
+        (
+            "a downgrade is planned like an upgrade",
+            Case { active: Some("3.0.0"), ..DUE },
+            switch("2.0.0", true),
+        ),
+        ("not due", Case { auto_update: false, ..DUE }, not_due()),
+        (
+            "not due, after the jitter",
+            Case { auto_update: false, urgency: Urgency::Spread, ..DUE },
+            not_due(),
+        ),
+        ("not due comes before a failure", Case { auto_update: false, failure: HEALTH, ..DUE }, not_due()),
+        (
+            "due, with jitter",
+            Case { jitter: 42, ..DUE },
+            Plan::Postpone(Postponed::Wait(Duration::from_secs(42))),
+        ),
+        (
+            "the jitter has passed",
+            Case { jitter: 42, urgency: Urgency::Spread, ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "an operator waits neither for the schedule, nor for jitter, nor for a backoff",
+            Case { auto_update: false, jitter: 42, failure: HEALTH, urgency: Urgency::Now, ..DUE },
+            switch("2.0.0", false),
+        ),
+        (
+            "nor does a pin",
+            Case { pinned: Some("2.0.0"), auto_update: false, jitter: 42, failure: HEALTH, ..DUE },
+            switch("2.0.0", false),
+        ),
+        ("a pin wins over the control plane", Case { pinned: Some("1.5.0"), ..DUE }, switch("1.5.0", false)),
+        ("it failed", Case { failure: HEALTH, ..DUE }, held_back(FailedStep::Health, 1800)),
+        (
+            "a backoff comes before jitter",
+            Case { failure: HEALTH, jitter: 42, ..DUE },
+            held_back(FailedStep::Health, 1800),
+        ),
+        (
+            "and holds after it",
+            Case { failure: HEALTH, urgency: Urgency::Spread, ..DUE },
+            held_back(FailedStep::Health, 1800),
+        ),
+        (
+            "the last second of the backoff",
+            Case { failure: HEALTH, since: 1799, ..DUE },
+            held_back(FailedStep::Health, 1800),
+        ),
+        ("the backoff is over", Case { failure: HEALTH, since: 1800, ..DUE }, switch("2.0.0", true)),
+        (
+            "the backoff doubles",
+            Case { failure: Some(("2.0.0", "restart", 7, 3)), since: 7199, ..DUE },
+            held_back(FailedStep::Restart, 7200),
+        ),
+        (
+            "and ends at a day",
+            Case { failure: Some(("2.0.0", "validate", 7, u32::MAX)), ..DUE },
+            held_back(FailedStep::Validate, 86_400),
+        ),
+        ("a new attempt", Case { failure: HEALTH, attempt: 8, ..DUE }, switch("2.0.0", true)),
+        (
+            "a control plane that counts no attempts",
+            Case { failure: HEALTH, attempt: 0, ..DUE },
+            held_back(FailedStep::Health, 1800),
+        ),
+        (
+            "another version failed",
+            Case { failure: Some(("1.9.0", "health", 7, 1)), ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "the version is not to blame",
+            Case { failure: Some(("2.0.0", "download", 7, 1)), ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "a step of a newer release",
+            Case { failure: Some(("2.0.0", "smoke", 7, 1)), ..DUE },
+            switch("2.0.0", true),
+        ),
+    ];
+    for (name, case, plan) in cases {
+        assert_eq!(case.decide(), plan, "{name}");
+    }
+}
+
+#[test]
+fn only_an_enabled_host_with_a_proxy_asks() {
+    let proxy = || Some("refit.example.com:3080".to_owned());
+    let asked = |enabled, proxy| endpoint_to_ask(&Config { enabled, proxy, ..Config::default() });
+    assert_eq!(asked(false, proxy()), Err(NotAsked::Disabled));
+    assert_eq!(asked(false, None), Err(NotAsked::Disabled));
+    assert_eq!(asked(true, None), Err(NotAsked::NoProxy));
+    let config = Config {
+        enabled: true,
+        proxy: proxy(),
+        base_url: Some("https://mirror.example.com".into()),
+        ca_pin: Some("sha256:aa".into()),
+        ..Config::default()
+    };
+    let endpoint = Endpoint {
+        proxy: "refit.example.com:3080".into(),
+        base_url: Some("https://mirror.example.com".into()),
+        ca_pin: Some("sha256:aa".into()),
+    };
+    assert_eq!(endpoint_to_ask(&config), Ok(endpoint));
+}

@@ -1,0 +1,110 @@
+//! From an unfinished switch back to the version before it, with its database. Called by a switch that failed and by
+//! `recover`; works by renames and removals only, so that a full disk cannot prevent it, and can be repeated.
+
+use std::io;
+use std::path::PathBuf;
+
+use refit_types::Version;
+
+use crate::backup::roll_back_database;
+use crate::disk::{FileKind, parent, point_durably, remove_if_present};
+use crate::environment::Environment;
+use crate::failure::{FailedStep, StepFailed};
+use crate::host::ServiceState;
+use crate::journal::{Journal, Step};
+use crate::versions::active_version;
+use crate::{NoService, links, units};
+
+/// Whether a recovery may stop and start the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Before the agent's service starts: it is only stopped if it runs after all, and nothing else is started.
+    BeforeStart,
+    /// On a host that is up: the agent is stopped, and started again if it ran before the switch.
+    Online,
+}
+
+impl Environment<'_> {
+    /// Rolls back a switch that was interrupted, and returns its journal; nothing if no switch was under way.
+    pub fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, StepFailed> {
+        let Some(journal) = Journal::load(self.disk, self.layout).map_err(FailedStep::Recover.failed())?
+        else {
+            return Ok(None);
+        };
+        tracing::warn!("An update to {} was interrupted; rolling back", journal.to);
+        let is_online = match recovery {
+            Recovery::Online => true,
+            Recovery::BeforeStart => matches!(self.service.state(), Ok(ServiceState::Running)),
+        };
+        match is_online {
+            true => self.roll_back(&journal)?,
+            false => Environment { service: &NoService, ..*self }.roll_back(&journal)?,
+        }
+        Ok(Some(journal))
+    }
+
+    /// Restores the pointer, the database and the units of the version before.
+    pub(crate) fn roll_back(&self, journal: &Journal) -> Result<(), StepFailed> {
+        if journal.step == Step::Switching {
+            self.service.stop().map_err(FailedStep::Undo.failed())?;
+            if journal.backed_up {
+                roll_back_database(self.disk, self.layout, &self.backup_of(journal))
+                    .map_err(FailedStep::Undo.failed())?;
+            }
+        }
+        match &journal.from {
+            Some(from) => self.point_back(from).map_err(FailedStep::Undo.failed())?,
+            None => self.remove_pointer().map_err(FailedStep::Undo.failed())?,
+        }
+        let has_changed = match &journal.from {
+            Some(from) => {
+                tracing::info!("Rolled back to {from} and its database");
+                units::restore_saved(self.disk, self.layout, self.profile)
+                    .map_err(FailedStep::Undo.failed())?
+            }
+            None => {
+                tracing::info!("Rolled back to the state before the first installation");
+                true
+            }
+        };
+        if has_changed {
+            self.service.refresh().map_err(FailedStep::Undo.failed())?;
+        }
+        if journal.runs {
+            tracing::info!("Starting {}", self.layout.unit());
+            self.service.start().map_err(FailedStep::Undo.failed())?;
+        }
+        // Last: a rollback that is interrupted before this is repeated from the start.
+        Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())
+    }
+
+    fn point_back(&self, from: &Version) -> io::Result<()> {
+        let (back, active) = (self.layout.active_back(), self.layout.active());
+        let is_prepared = self.disk.kind(&back)? == Some(FileKind::Link)
+            && self.disk.read_link(&back)? == self.layout.active_target(from);
+        if is_prepared {
+            self.disk.rename(&back, &active)?;
+            self.disk.sync_dir(parent(&active))
+        } else if active_version(self.disk, self.layout)?.as_ref() == Some(from) {
+            Ok(())
+        } else {
+            point_durably(self.disk, &active, &self.layout.active_target(from))
+        }
+    }
+
+    /// The rollback of a first installation: what it replaced comes back.
+    fn remove_pointer(&self) -> io::Result<()> {
+        remove_if_present(self.disk, &self.layout.active())?;
+        self.disk.sync_dir(parent(&self.layout.active()))?;
+        links::restore_all(self.disk, self.layout, self.profile)?;
+        units::restore_all(self.disk, self.layout, self.profile)?;
+        links::remove_replaced(self.disk, self.layout)
+    }
+
+    fn backup_of(&self, journal: &Journal) -> PathBuf {
+        match &journal.from {
+            Some(from) => self.layout.backup(from),
+            None => self.layout.first_backup(),
+        }
+    }
+}
