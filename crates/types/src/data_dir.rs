@@ -1,3 +1,5 @@
+//! The file layout of a data directory, which server, agent, updater and `refitctl` share. Builds paths, does no I/O.
+
 use std::path::{Path, PathBuf};
 
 /// Where a host keeps what belongs to Refit, so that all of its programs find each other's files.

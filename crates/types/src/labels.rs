@@ -1,3 +1,5 @@
+//! Host and agent labels, packed into one allocation because every server holds those of the whole fleet.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

@@ -1,3 +1,5 @@
+//! The status file that the updater writes and the agent sends with its heartbeats.
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

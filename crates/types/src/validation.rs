@@ -1,3 +1,5 @@
+//! Validation errors with their path, and the reader of documents that collects all of them in one pass.
+
 use std::fmt;
 use std::ops::RangeInclusive;
 

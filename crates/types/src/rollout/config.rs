@@ -1,3 +1,5 @@
+//! The maintenance configuration and its groups as values. `config_document` reads and writes their documents.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! Label expressions: the subset of CEL that is accepted, compiled to a tree that is cheap to evaluate.
+
 use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
 use cel::parser::Parser;
 

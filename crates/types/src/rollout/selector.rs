@@ -1,3 +1,5 @@
+//! Which hosts a group takes, by expressions over two sets of labels.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! The resource that chooses the version to roll out, and the schedules by which it can be rolled out.
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! Maintenance windows: weekly, in a time zone, with daylight saving. No clock: the time is always an argument.
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
