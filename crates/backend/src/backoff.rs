@@ -1,3 +1,5 @@
+//! The retry policy of everything that talks to a store: exponential pauses with jitter, until a time limit.
+
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

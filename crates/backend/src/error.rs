@@ -1,3 +1,6 @@
+//! The errors of the [`Backend`](crate::Backend) contract: the same for every store, so that callers match on what to
+//! do next and not on the store.
+
 use std::path::PathBuf;
 
 use crate::{Key, LeaseId, Revision};

@@ -1,3 +1,5 @@
+//! The lease table of backends that expire leases themselves, which are SQLite and memory. etcd keeps its own.
+
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 

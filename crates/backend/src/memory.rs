@@ -1,3 +1,5 @@
+//! The in-memory backend: the reference implementation of the contract, used by tests and benches.
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,3 +1,5 @@
+//! Transactions of the contract: compares and writes, with the size limits that every backend enforces.
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! The watch of the contract: a stream of events, in batches of whole revisions. Backends supply the stream.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;

@@ -1,3 +1,6 @@
+//! The event log of backends that have one process, which are SQLite and memory: watchers read it by cursor. Bounded,
+//! so a watcher that falls too far behind is told that it lost events.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 

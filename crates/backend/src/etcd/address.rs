@@ -1,3 +1,5 @@
+//! Parses `etcd://` addresses. No I/O: credentials and TLS files are only named here, and read when connecting.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;

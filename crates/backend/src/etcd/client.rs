@@ -1,3 +1,5 @@
+//! Sends requests to the cluster with failover between members, retries and login. The only caller of [`Member`].
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 

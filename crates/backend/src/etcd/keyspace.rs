@@ -1,3 +1,5 @@
+//! Maps our keys and ranges to etcd's by the configured prefix, and etcd's items and events back. No I/O.
+
 use bytes::Bytes;
 
 use super::proto::mvccpb::{Event as EtcdEvent, KeyValue, event::EventType};

@@ -1,3 +1,5 @@
+//! The gRPC connection to one etcd member: TLS, keepalive, flow-control windows and request headers.
+
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataValue};

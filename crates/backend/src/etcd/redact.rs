@@ -1,3 +1,5 @@
+//! Keeps passwords of store addresses out of logs, errors and debug output.
+
 use std::fmt;
 
 /// A password, kept out of everything that is printed.

@@ -1,3 +1,5 @@
+//! Translates reads and transactions into etcd's requests, and their responses back. No I/O.
+
 use super::keyspace::{Keyspace, revision};
 use super::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::etcdserverpb::request_op::Request;

@@ -1,3 +1,5 @@
+//! Classifies what etcd and the transport report by whether the request may be sent again.
+
 use std::error::Error as StdError;
 use std::io;
 

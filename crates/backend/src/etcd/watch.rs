@@ -1,3 +1,5 @@
+//! A watch that survives the loss of a member: it resumes after the last complete revision.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,3 +1,6 @@
+//! One group commit of the SQLite writer: applies queued operations to the database and collects their events and
+//! lease changes, which the writer publishes after the commit.
+
 use std::time::Instant;
 
 use rusqlite::{Connection, Statement, params};

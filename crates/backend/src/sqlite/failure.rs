@@ -1,3 +1,5 @@
+//! Turns SQLite's error codes into messages that say what an operator can do.
+
 use rusqlite::{ErrorCode, ffi};
 
 use crate::Error;

@@ -1,3 +1,5 @@
+//! The database file on disk: its directory, process lock, header check and atomic creation. SQLite is not used here.
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};

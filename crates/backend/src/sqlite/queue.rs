@@ -1,3 +1,5 @@
+//! A bounded queue from async callers to a blocking thread, used by the writer and the readers.
+
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

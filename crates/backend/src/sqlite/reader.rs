@@ -1,3 +1,5 @@
+//! The reader threads: each has a read-only connection and answers snapshots from one SQLite read transaction.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

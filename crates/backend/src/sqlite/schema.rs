@@ -1,3 +1,5 @@
+//! Tables, pragmas and connection settings of the database file, with the reasons for their sizes.
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The lease table behind the lock that writer and readers share.
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

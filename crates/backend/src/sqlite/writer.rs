@@ -1,3 +1,6 @@
+//! The writer thread: the only one that changes the database. It commits in groups, expires leases and publishes
+//! events to the watch log.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;

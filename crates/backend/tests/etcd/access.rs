@@ -1,3 +1,5 @@
+//! TLS and user authentication against a real etcd, with passwords that need percent-encoding.
+
 use refit_backend::{Backend, Error, KeyRange, Read};
 use refit_testbed::{Certificates, Etcd};
 

@@ -1,3 +1,5 @@
+//! Parsing of store addresses: which are accepted, what each error names, and that no password is shown.
+
 use refit_backend::{Error, EtcdAddress};
 
 #[test]

@@ -1,3 +1,5 @@
+//! Errors of SQLite itself, injected by triggers or by a full disk, and group commit under load.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
