@@ -1,3 +1,5 @@
+//! Records of identities that were signed for people, so that a rotation knows whom it would cut off.
+
 use jiff::Timestamp;
 use refit_backend::{Error, Key, KeyRange, MAX_PAGE_ITEMS, Result, SharedBackend, Transaction};
 use refit_pki::{CaPin, Certificate};

@@ -1,3 +1,5 @@
+//! Writes a resource and its audit event in one transaction, with retry on conflict. Called by the resource RPCs.
+
 use std::fmt::Debug;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Sign-in, sessions across servers, expiry, security headers and cross-site forms.
+
 use jiff::Timestamp;
 use refit_backend::{Backend, KeyRange};
 use refit_pki::{Authority, Phase, RotationMode};
