@@ -15,7 +15,7 @@ use crate::validation::{Fields, ValidationErrors};
 pub enum Schedule {
     /// In the groups and windows for every day.
     Regular,
-    /// In the groups and windows for what cannot wait.
+    /// In the groups and windows for urgent versions.
     Critical,
     /// Everywhere at once: groups and windows do not count.
     Immediate,
@@ -50,9 +50,9 @@ impl AutoupdateVersion {
     pub(crate) fn from_parts(
         description: String,
         spec: Value,
-        faults: &mut ValidationErrors,
+        errors: &mut ValidationErrors,
     ) -> Option<Self> {
-        let mut fields = Fields::of("spec", spec, faults);
+        let mut fields = Fields::of("spec", spec, errors);
         let version = fields.required_text("agent_version", Version::from_str);
         let schedule = fields.text("agent_version_schedule", Schedule::from_str);
         fields.end();
