@@ -9,18 +9,23 @@
 TEST_PACKAGES := etcd-server etcd-client openssl openssh-client util-linux curl valgrind systemd checkpolicy semodule-utils \
   systemd-container debootstrap dbus binutils sqlite3 rpm chromium fonts-noto-core fonts-dejavu-core
 
+# npm fetches axe-core. It comes with Debian's npm package, and with the nodejs package of other sources.
+NPM_PACKAGE := $(if $(shell command -v npm 2>/dev/null),,npm)
+
 # What the figures are measured against, and with.
 BENCH_PACKAGES := $(TEST_PACKAGES) nginx wrk
 
-.PHONY: test test-deps bench-deps test-kills test-matrix test-rotation test-rollout test-cuts screenshots lint bench dist
+.PHONY: test test-deps test-packages axe-core bench-deps test-kills test-matrix test-rotation test-rollout test-cuts screenshots lint bench dist
 
 test: test-deps
 	cargo test --workspace
 
 # Installs what is missing, and nothing else.
-test-deps: PACKAGES := $(TEST_PACKAGES)
+test-deps: test-packages axe-core
+
+test-packages: PACKAGES := $(TEST_PACKAGES) $(NPM_PACKAGE)
 bench-deps: PACKAGES := $(BENCH_PACKAGES)
-test-deps bench-deps:
+test-packages bench-deps:
 	@missing=""; for package in $(PACKAGES); do \
 	  dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
 	done; \
@@ -28,6 +33,24 @@ test-deps bench-deps:
 	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  echo "installing$$missing"; \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	fi
+
+# The accessibility checker that the browser test runs in its pages. Its version and hash are in AXE_CORE_PIN, and it is
+# kept in the cache directory of the tests (crates/testbed/src/cache.rs). The fetched file gets its name only after its
+# hash has been checked.
+AXE_CORE_PIN := $(CURDIR)/crates/refit/tests/browser/axe-core.sha256
+AXE_CORE := $(shell sed 's/.*  //' $(AXE_CORE_PIN))
+TEST_CACHE := $(or $(filter /%,$(XDG_CACHE_HOME)),$(HOME)/.cache)/refit-tests
+
+axe-core: test-packages
+	@mkdir -p '$(TEST_CACHE)' && cd '$(TEST_CACHE)' && \
+	if ! sha256sum --check --status '$(AXE_CORE_PIN)' 2>/dev/null; then \
+	  set -e; echo "fetching $(AXE_CORE)"; \
+	  fetched=$$(mktemp -d ./axe-core.XXXXXX); trap 'rm -rf "$$fetched"' EXIT; cd "$$fetched"; \
+	  npm pack --silent '$(AXE_CORE:axe-core-%.min.js=axe-core@%)' >/dev/null; \
+	  tar -xzf axe-core-*.tgz --to-stdout package/axe.min.js >'$(AXE_CORE)'; \
+	  sha256sum --check --quiet '$(AXE_CORE_PIN)'; \
+	  cd ..; mv "$$fetched/$(AXE_CORE)" .; \
 	fi
 
 # 200 kills and 40 stalls of the server that migrates: about 10 minutes.

@@ -1,10 +1,12 @@
+//! The retry policy of everything that talks to a store: exponential pauses with jitter, until a time limit.
+
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long to go on trying, and how long to wait in between: longer each time, and never in step
-/// with others that try the same. All retries against a store go by it.
+/// A time limit and the pauses until then: each longer than the last, with jitter so that clients do not retry in
+/// step. All retries against a store use it.
 #[derive(Debug)]
 pub struct Backoff {
     end: Instant,
@@ -12,17 +14,17 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Tries for so long: for when the other side is away.
+    /// Retries for that long: for when the other side does not respond.
     pub fn of(limit: Duration) -> Self {
         Self::starting_with(FIRST_PAUSE, limit)
     }
 
-    /// Tries for so long, at first with shorter pauses: for when others are quicker.
+    /// Retries for that long, with a shorter first pause: for write conflicts.
     pub fn starting_with(pause: Duration, limit: Duration) -> Self {
         Self { end: Instant::now() + limit, pause }
     }
 
-    /// What is left of the time.
+    /// The time left until the limit.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }

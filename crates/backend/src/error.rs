@@ -1,8 +1,11 @@
+//! The errors of the [`Backend`](crate::Backend) contract: the same for every store, so that callers match on what to
+//! do next and not on the store.
+
 use std::path::PathBuf;
 
 use crate::{Key, LeaseId, Revision};
 
-/// What a store can answer instead of doing as asked. Each variant is a different thing to do next.
+/// Why a store operation failed. Each variant calls for a different reaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `create` found the key taken.
@@ -70,7 +73,7 @@ pub enum Error {
     /// The address of a store cannot be understood.
     #[error("the store address {0}")]
     BadAddress(String),
-    /// The store failed in a way that is its own fault: full disk, damaged file, a bug.
+    /// The store itself failed: full disk, damaged file, a bug.
     #[error("{store} failed: {reason}")]
     Failed {
         /// The store, without credentials.

@@ -1,3 +1,5 @@
+//! The data model of reads: items, leases, pages and snapshots. Shared by all backends.
+
 use std::fmt;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Keys and key ranges, validated once so that every backend orders and bounds them alike.
+
 use std::fmt;
 use std::sync::Arc;
 

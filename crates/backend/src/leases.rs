@@ -1,3 +1,5 @@
+//! The lease table of backends that expire leases themselves, which are SQLite and memory. etcd keeps its own.
+
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -7,8 +9,7 @@ use crate::{Error, Lease, LeaseId, Result};
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
     leases: HashMap<LeaseId, Running>,
-    /// The same leases by when they end: asked before every read and write, so it must not take a look
-    /// at each of them.
+    /// The same leases by deadline: checked before every read and write, so a scan would be too slow.
     deadlines: BTreeSet<(Instant, LeaseId)>,
 }
 
@@ -28,7 +29,7 @@ impl LeaseTable {
         self.deadlines.insert((running.deadline, lease.id));
     }
 
-    /// Gives the lease its full time again, unless that has run out.
+    /// Extends the lease by its full TTL, unless it has expired.
     pub(crate) fn keep_alive(&mut self, id: LeaseId, now: Instant) -> Result<()> {
         match self.leases.get(&id) {
             Some(running) if now < running.deadline => {
@@ -67,7 +68,7 @@ pub(crate) fn new_lease(ttl: Duration) -> Lease {
     Lease { id: LeaseId(id), ttl: ttl.max(MIN_TTL) }
 }
 
-/// What stands for a time that no clock can count up to.
+/// Replaces TTLs that overflow the clock.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Shorter leases would end between two keep-alives on a busy machine.

@@ -1,3 +1,5 @@
+//! The in-memory backend: the reference implementation of the contract, used by tests and benches.
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use crate::{
     Snapshot, Transaction, Watch, Write,
 };
 
-/// A store that is gone with its process: for tests, and as the plainest reading of the contract.
+/// A store without persistence: for tests, and as the simplest implementation of the contract.
 #[derive(Debug, Clone)]
 pub struct MemoryBackend {
     shared: Arc<Shared>,
@@ -39,7 +41,7 @@ impl Default for MemoryBackend {
 }
 
 impl Shared {
-    /// The store as it is now: what has expired is gone from it.
+    /// Locks the store and removes expired leases first.
     fn lock(&self) -> MutexGuard<'_, Store> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         for lease in store.leases.expired(Instant::now()) {

@@ -1,3 +1,5 @@
+//! Transactions of the contract: compares and writes, with the size limits that every backend enforces.
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -163,7 +165,7 @@ impl Transaction {
         self.compares.iter().map(|compare| &compare.key).chain(self.writes.iter().map(Write::key))
     }
 
-    /// Refuses what some backend would not take, so that all of them answer alike.
+    /// Rejects what any backend would reject, so that all of them behave alike.
     pub(crate) fn check(&self) -> Result<()> {
         let keys = self.key_count();
         if keys > MAX_TRANSACTION_KEYS {

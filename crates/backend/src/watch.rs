@@ -1,3 +1,5 @@
+//! The watch of the contract: a stream of events, in batches of whole revisions. Backends supply the stream.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -34,7 +36,7 @@ impl Event {
     }
 }
 
-/// Every change in a range, in the order of revisions, until it is dropped or told that it lost some.
+/// Every change in a range, in the order of revisions, until it is dropped or reports that events were lost.
 pub struct Watch {
     batches: Pin<Box<dyn Stream<Item = Result<VecDeque<Event>>> + Send>>,
     /// What is left of the last batch.
@@ -57,8 +59,8 @@ impl Watch {
         }
     }
 
-    /// Waits for the next events and gives all that are there: whole revisions, so that whoever has taken them in
-    /// knows everything up to the last one. After an error the watch is over.
+    /// Waits for events and returns all that are available. They are whole revisions: a reader that has applied them
+    /// is up to date as of the last one. After an error the watch is over.
     pub async fn next_batch(&mut self) -> Result<Vec<Event>> {
         while self.ready.is_empty() {
             self.ready = self.batch().await?;

@@ -1,3 +1,6 @@
+//! The event log of backends that have one process, which are SQLite and memory: watchers read it by cursor. Bounded,
+//! so a watcher that falls too far behind is told that it lost events.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,16 +9,14 @@ use tokio::sync::watch;
 
 use crate::{Change, Error, Event, KeyRange, Result, Revision, Watch};
 
-/// How many events a store without a history of its own keeps for watchers that are behind, and how
-/// many bytes of them. A watcher that needs older ones reloads.
+/// The events, and bytes of events, that are kept for slow watchers. A watcher that needs older ones reloads.
 const MAX_EVENTS: usize = 65_536;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many events a watcher takes from the log at once.
 const CHUNK: usize = 256;
 
-/// The recent events of a store that has one process: each watcher reads them at its own pace, and
-/// needs no buffer of its own.
+/// The recent events of a store with a single process. Each watcher reads them at its own pace, without a buffer.
 #[derive(Debug)]
 pub(crate) struct WatchLog {
     recent: Arc<Mutex<Recent>>,
@@ -32,7 +33,7 @@ struct Recent {
 }
 
 impl WatchLog {
-    /// A log of a store that stands at `revision`: what happened before is not known.
+    /// The log of a store at `revision`, without earlier events.
     pub(crate) fn starting_at(revision: Revision) -> Self {
         Self::with_capacity(revision, MAX_EVENTS)
     }

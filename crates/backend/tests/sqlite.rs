@@ -1,15 +1,15 @@
-//! The contract of a store, kept by the one in an SQLite file, and what only that one must do.
+//! The conformance suite on SQLite, and tests of files, restarts and failures of SQLite alone.
 
 #![allow(clippy::unwrap_used)]
 
 mod conformance;
 
+#[path = "sqlite/failures.rs"]
+mod failures;
 #[path = "sqlite/files.rs"]
 mod files;
 #[path = "sqlite/restarts.rs"]
 mod restarts;
-#[path = "sqlite/trouble.rs"]
-mod trouble;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,3 +1,6 @@
+//! Opens the TLS connection to a control plane. Used by agents, `refitctl` and load generators, so that all of them
+//! explain a failure alike.
+
 use std::sync::Arc;
 use std::time::Duration;
 

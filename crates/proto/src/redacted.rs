@@ -1,3 +1,5 @@
+//! `Debug` of the messages that carry a secret, which are excluded from the derive in `build.rs`.
+
 use std::fmt;
 
 use crate::agent::v1::JoinRequest;

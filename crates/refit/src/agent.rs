@@ -1,3 +1,5 @@
+//! The command line of `refit agent`: merges flags, environment and file into settings and runs the agent crate.
+
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;

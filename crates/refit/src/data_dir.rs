@@ -1,3 +1,5 @@
+//! The default data directory of server, agent and `refitctl`, which depends on the user who runs them.
+
 use std::path::PathBuf;
 
 /// Where things are kept when nobody says: for the whole host, or for a user who cannot write there.

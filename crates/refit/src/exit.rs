@@ -1,3 +1,5 @@
+//! The error type of all commands: a message for people and an exit code for scripts.
+
 use std::fmt::Display;
 use std::process::ExitCode;
 

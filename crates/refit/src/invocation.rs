@@ -1,3 +1,5 @@
+//! How this binary was called, so that messages can suggest commands that work when pasted.
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 

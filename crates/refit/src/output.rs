@@ -1,3 +1,5 @@
+//! Output of commands as text, JSON or YAML, and the tables and times that their texts have in common.
+
 use std::fmt::Display;
 use std::io::Write;
 

@@ -1,3 +1,5 @@
+//! The command line of `refit server`: merges flags, environment and file into the configuration and runs the server.
+
 use std::path::PathBuf;
 
 use refit_server::{Config, Release, Server, Settings};

@@ -1,3 +1,5 @@
+//! `refit version`: the updater runs it to check that a new binary starts and is the version that it expects.
+
 use refit_types::{Edition, Version};
 use serde::Serialize;
 

@@ -1,3 +1,5 @@
+//! The certificate authorities in memory, followed by a watch on the store. All of the server reads them here.
+
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;

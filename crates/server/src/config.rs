@@ -1,3 +1,5 @@
+//! The configuration of a server: the YAML file, its defaults and its validation. Reads the file, touches nothing else.
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 

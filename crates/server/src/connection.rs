@@ -1,3 +1,5 @@
+//! The peer of a TLS connection and who it is, verified again for each call. Used by every RPC and web request.
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 

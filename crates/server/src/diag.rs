@@ -1,3 +1,5 @@
+//! The plaintext port for health and metrics.
+
 use std::sync::Arc;
 
 use axum::Router;

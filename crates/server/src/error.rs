@@ -1,3 +1,5 @@
+//! Why a server does not start. What goes wrong later is logged or returned to the caller.
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

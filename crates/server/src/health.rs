@@ -1,3 +1,5 @@
+//! Readiness of this server: whether the store answers, and whether it is draining.
+
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};

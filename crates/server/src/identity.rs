@@ -1,3 +1,5 @@
+//! The certificates that a server issues for itself: its TLS certificate and the local administrator's identity.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Records of identities that were signed for people, so that a rotation knows whom it would cut off.
+
 use jiff::Timestamp;
 use refit_backend::{Error, Key, KeyRange, Result, SharedBackend, Transaction};
 use refit_identity::{CaPin, Certificate};

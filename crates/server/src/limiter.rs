@@ -1,3 +1,5 @@
+//! Rate limits by client network, in bounded memory. Used for joins and for `find`.
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

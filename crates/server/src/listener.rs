@@ -1,3 +1,5 @@
+//! The TLS listener: accepts connections, bounds them, serves HTTP/1.1 and HTTP/2, and drains on shutdown.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

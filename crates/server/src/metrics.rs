@@ -1,3 +1,5 @@
+//! The Prometheus metrics of a server. Other modules call the methods; only the diag port reads the result.
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 

@@ -1,3 +1,5 @@
+//! Advances automatic rotations of the authorities, and finds the hosts and people that would be cut off.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Starts a server: opens the store, loads the authorities, and wires services and background tasks together.
+
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! The leased record by which servers of a cluster know each other. Each server keeps its own record alive.
+
 use std::time::Duration;
 
 use jiff::Timestamp;

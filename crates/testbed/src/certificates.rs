@@ -1,3 +1,5 @@
+//! Throwaway certificates for TLS tests of stores. Independent of the cluster's own authorities.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

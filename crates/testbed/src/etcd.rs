@@ -1,3 +1,5 @@
+//! Real etcd processes on loopback, single or as a cluster, with TLS and users if a test asks for them.
+
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! The real components that tests run against.
 
+mod cache;
 mod certificates;
 mod etcd;
 mod machine;
@@ -12,6 +13,7 @@ mod server;
 mod sweep;
 mod wait;
 
+pub use cache::cache_directory;
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
 pub use machine::Machine;

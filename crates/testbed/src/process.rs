@@ -1,3 +1,5 @@
+//! A child process that the kernel kills with the test process.
+
 use std::fs::File;
 use std::io;
 use std::path::Path;

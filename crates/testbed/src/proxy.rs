@@ -1,3 +1,5 @@
+//! A TCP proxy that drops or cuts connections, to test behaviour on a broken network.
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

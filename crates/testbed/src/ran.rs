@@ -1,3 +1,5 @@
+//! Runs a command with a time limit and a clean environment, and checks its exit code and output.
+
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
 

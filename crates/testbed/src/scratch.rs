@@ -1,3 +1,5 @@
+//! Temporary directories of tests, including removal of those that killed runs left behind.
+
 use std::fs;
 use std::path::Path;
 use std::sync::Once;

@@ -1,3 +1,5 @@
+//! A real `refit server` process on loopback, with its administrator's `refitctl`.
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Waiting for a condition with a deadline. Tests poll with it and never sleep for a fixed time.
+
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 

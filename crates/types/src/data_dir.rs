@@ -1,3 +1,5 @@
+//! The file layout of a data directory, which server, agent, updater and `refitctl` share. Builds paths, does no I/O.
+
 use std::path::{Path, PathBuf};
 
 /// Where a host keeps what belongs to Refit, so that all of its programs find each other's files.
@@ -35,7 +37,7 @@ impl DataDir {
         self.0.join("artifacts")
     }
 
-    /// The agent's own store: its identities, and where it stands in a rotation.
+    /// The agent's own store: its identities and its rotation state.
     pub fn agent_store(&self) -> PathBuf {
         self.0.join("proc/sqlite.db")
     }
@@ -45,12 +47,12 @@ impl DataDir {
         self.0.join("host_uuid")
     }
 
-    /// Where the agent tells how it is.
+    /// The socket on which the agent serves its readiness.
     pub fn agent_socket(&self) -> PathBuf {
         self.0.join("agent.sock")
     }
 
-    /// The process that is the agent.
+    /// The agent's PID file.
     pub fn agent_pid(&self) -> PathBuf {
         self.0.join("agent.pid")
     }

@@ -1,18 +1,18 @@
-//! What servers of a release can keep to. No I/O: the server compares its own level with those that it reads.
+//! The feature level of a server release. No I/O: the server compares its own level with those that it reads.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts up with every release that adds a gate: something an operator can say that keeps hosts from being upgraded.
-/// A server that does not know a gate would let hosts through, so a gate is used only while every server is of its
-/// level, and a server below the level in use decides nothing. Records of before there were levels are of none.
+/// Increases with every release that adds a gate: a setting by which operators keep hosts from being upgraded. A
+/// server that does not know a gate would ignore it, so a gate takes effect only while every server has its level, and
+/// a server below the level in use makes no decisions. Records from before levels existed have level none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeatureLevel(u32);
 
 impl FeatureLevel {
-    /// What every server can do.
+    /// The level that every server has.
     pub const NONE: Self = Self(0);
 
     /// The level of that number.
@@ -20,7 +20,7 @@ impl FeatureLevel {
         Self(number)
     }
 
-    /// Whether it is what every server can do.
+    /// Whether every server has it.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }

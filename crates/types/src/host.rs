@@ -1,3 +1,5 @@
+//! The identity of a host and the enums that describe its agent.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -24,42 +24,42 @@ pub struct HostRecord {
     pub roles: Vec<StoredWord<AgentRole>>,
     /// When it joined.
     pub first_seen: Timestamp,
-    /// When it was last heard of, to within the time at which this is written.
+    /// When it last sent a heartbeat; up to one write interval behind.
     pub last_seen: Timestamp,
-    /// What it last told of itself; nothing before its first heartbeat.
+    /// Its last report; none before its first heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// The server that hears it, while one does.
+    /// The server that it is connected to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Box<str>>,
-    /// Until when the certificate is good by which it was last heard.
+    /// When the certificate expires that it last connected with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_expires: Option<Timestamp>,
     /// When two processes last reported as this host, if they did lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_at: Option<Timestamp>,
-    /// How far it is in the rollout of a version, once a group has marked it.
+    /// Its progress in the current rollout, once it is a member of a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Box<Upgrade>>,
     /// Its last updates, the newest last: few, because every host has them in memory.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub past: Box<[PastUpdate]>,
-    /// What a newer release wrote, here and in everything inside but the last updates and the upgrade.
+    /// Unknown fields of a newer release, at every depth except in `past` and `upgrade`, which keep their own.
     #[serde(skip)]
     pub unknown: UnknownFields,
 }
 
-/// An update of a host that is over, as it told of it.
+/// A finished update of a host, as the host reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct PastUpdate {
-    /// When it was over.
+    /// When it finished.
     pub at: Timestamp,
     /// What ran before.
     pub from: Version,
     /// What was to run.
     pub to: Version,
-    /// The step that failed, and why; nothing if it runs.
+    /// The step that failed, and why; none if the update succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<str>>,
     /// What a newer release wrote.
@@ -69,7 +69,7 @@ pub struct PastUpdate {
 
 keep_unknown_fields!(HostRecord, PastUpdate);
 
-/// What an agent says of itself and its host.
+/// What an agent reports about itself and its host in a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The agent's version.
@@ -82,7 +82,7 @@ pub struct Report {
     pub instance_labels: Labels,
     /// What keeps the agent on its version.
     pub upgrader: StoredWord<UpgraderKind>,
-    /// What that last did.
+    /// The updater's last status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updater: Option<Box<UpdaterStatus>>,
     /// The process that reported.
@@ -94,7 +94,7 @@ pub struct Report {
     pub hint_acknowledged: u64,
 }
 
-/// One run of an agent: two with one host's UUID are told apart by it.
+/// One run of an agent: distinguishes two processes that report with the same host UUID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Drawn when the process started.
@@ -131,10 +131,10 @@ impl HostRecord {
         }
     }
 
-    /// Whether what an operator may search for stands anywhere in it.
+    /// Whether the search text occurs in its name, UUID, version, edition or labels.
     pub fn matches(&self, search: &str) -> bool {
-        let wanted = search.to_ascii_lowercase();
-        let holds = |text: &str| text.to_ascii_lowercase().contains(&wanted);
+        let search = search.to_ascii_lowercase();
+        let holds = |text: &str| text.to_ascii_lowercase().contains(&search);
         let label = |labels: &Labels| labels.iter().any(|(name, value)| holds(name) || holds(value));
         holds(&self.hostname)
             || holds(&self.host_id.to_string())

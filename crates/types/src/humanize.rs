@@ -1,4 +1,4 @@
-//! Times and counts as people say them, the same on a terminal and on a page.
+//! Times and counts for people, phrased the same in `refitctl` and on the dashboard.
 
 use jiff::Timestamp;
 

@@ -1,17 +1,18 @@
+//! Host and agent labels, packed into one allocation because every server holds those of the whole fleet.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of a host, for groups to select by: `environment=staging`. One text with a line for each, in the
-/// order of names, because every server holds those of every host: neither has a line's end in it, and no name an
-/// equals sign.
+/// Key-value pairs of a host that groups select by: `environment=staging`. Stored as one text of `name=value` lines,
+/// sorted by name, to save memory. Names and values contain no line break, and names no equals sign.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Labels(Box<str>);
 
-/// Labels that cannot be.
+/// Why a label was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadLabel(String);

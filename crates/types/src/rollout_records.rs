@@ -1,4 +1,4 @@
-//! What is stored of a rollout: the mark of a host, the record of a group, and the plan.
+//! The stored records of a rollout: the progress of a host, of a group, and of the whole.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FeatureLevel, GroupName, Percent, Schedule, Span, UnknownFields, Version, keep_unknown_fields};
 
-/// How far a host is in the rollout of a version: stored in its record, under the names that operators know.
+/// A host's progress in a rollout: part of its record, with the field names that operators see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Upgrade {
-    /// The epoch in which the host was marked; what is said of another one is history.
+    /// The epoch in which the host became a member; in any other epoch the rest does not count.
     #[serde(rename = "agent_upgrade_epoch")]
     pub epoch: u64,
     /// The schedule of its group.
@@ -20,31 +20,31 @@ pub struct Upgrade {
     /// The group that it is a member of.
     #[serde(rename = "agent_upgrade_group_name")]
     pub group_name: GroupName,
-    /// When the window opened in which it was marked or last started.
+    /// When the window opened in which it became a member or last started.
     #[serde(rename = "agent_upgrade_group_start_time")]
     pub group_start_time: Timestamp,
     /// When that window closes.
     #[serde(rename = "agent_upgrade_group_end_time")]
     pub group_end_time: Timestamp,
-    /// When it was told to upgrade, unless that was taken back.
+    /// When it was told to upgrade, unless the start was revoked.
     #[serde(rename = "agent_upgrade_start_time", default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Timestamp>,
-    /// How often it was told to upgrade, over all epochs: names the present start.
+    /// How often it was told to upgrade, over all epochs: identifies the current start.
     #[serde(rename = "agent_upgrade_attempt", default)]
     pub attempt: u64,
-    /// The round of its group in which it ended; each `run` begins a new one.
+    /// The round of its group in which it finished; each `run` begins a new one.
     #[serde(rename = "agent_upgrade_round", default)]
     pub round: u32,
-    /// What came of it.
+    /// How it finished, if it has.
     #[serde(rename = "agent_upgrade_outcome", default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// What a newer release wrote, also into the outcome.
+    /// Unknown fields of a newer release, including those of the outcome.
     #[serde(skip)]
     pub unknown: UnknownFields,
 }
 
-/// What came of one host's upgrade. The counts of its group depend on it, so a host record with an outcome
-/// that is not known cannot be read.
+/// How a host's upgrade finished. The counts of its group depend on it, so a host record with an unknown outcome
+/// cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", try_from = "OutcomeFields")]
 pub enum Outcome {
@@ -53,7 +53,7 @@ pub enum Outcome {
         /// When that was noted.
         at: Timestamp,
     },
-    /// Its updater undid the update, or it was lost.
+    /// Its updater rolled the update back, or it disconnected for too long.
     Failed {
         /// When that was noted.
         at: Timestamp,
@@ -67,7 +67,7 @@ pub enum Outcome {
     },
 }
 
-/// An outcome as it is read: as a struct, so that fields it does not have are seen and kept.
+/// The stored form of an outcome: a struct, so that unknown fields are seen and kept.
 #[derive(Deserialize)]
 struct OutcomeFields {
     outcome: OutcomeName,
@@ -98,9 +98,9 @@ impl TryFrom<OutcomeFields> for Outcome {
     }
 }
 
-/// Where a group stands in the present epoch: stored, and exact. Whoever changes the mark of a host changes
-/// the counts of its group in the same transaction. Unknown fields survive a rewrite. A record in an unknown
-/// state, or halted for an unknown cause, cannot be read: whether hosts may start depends on them.
+/// The progress of a group in the current epoch. Its counts are exact: a transaction that changes a host's progress
+/// also changes the counts of its group. Unknown fields survive a rewrite. A record in an unknown state, or halted
+/// for an unknown cause, cannot be read: whether hosts may start depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct GroupRecord {
@@ -113,13 +113,13 @@ pub struct GroupRecord {
     /// The window that it was opened for, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Span>,
-    /// Until when no window is opened: one ended then, for a server whose clock is behind too.
+    /// When the last window ended. No window is opened before, even by a server with a slow clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<Timestamp>,
-    /// Whether hosts are being marked as members; none starts meanwhile.
+    /// Whether hosts are being added as members; none starts meanwhile.
     #[serde(default)]
     pub admitting: bool,
-    /// Whether the members were marked once in this epoch.
+    /// Whether the members were added once in this epoch.
     #[serde(default)]
     pub sealed: bool,
     /// The window that an operator opened by hand.
@@ -131,12 +131,12 @@ pub struct GroupRecord {
     /// Since when an operator keeps it from starting hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
-    /// Hosts that were marked, also those that have left the fleet since.
+    /// Hosts that became members, including those that have left the fleet since.
     pub members: u32,
     /// Members that have left the fleet.
     #[serde(default)]
     pub removed: u32,
-    /// Members that were told to upgrade and have not ended yet.
+    /// Members that were told to upgrade and have not finished yet.
     pub in_flight: u32,
     /// Members on the version.
     pub upgraded: u32,
@@ -153,14 +153,14 @@ pub struct GroupRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupState {
-    /// It waits for its window, or for others.
+    /// It waits for its window, or for groups that it requires.
     Scheduled,
     /// Its hosts are being upgraded.
     Active,
-    /// All of its members have ended, but for those that are held.
+    /// All of its members have finished, except those that are held.
     Succeeded,
-    /// Too many did not make it: nothing starts here, or in groups that require it, until an operator runs
-    /// it again.
+    /// Too many failed or timed out: no host starts here, or in groups that require it, until an operator runs it
+    /// again.
     Halted(Halt),
 }
 
@@ -192,9 +192,9 @@ pub enum HaltCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct RolloutRecord {
-    /// Counts up, for ever.
+    /// Only ever increases.
     pub epoch: u64,
-    /// Stands for everything that begins a new epoch when it changes.
+    /// A digest of everything whose change begins a new epoch.
     pub fingerprint: String,
     /// The version that is rolled out.
     pub version: Version,
@@ -205,7 +205,7 @@ pub struct RolloutRecord {
     /// Since when an operator keeps every group from starting hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
-    /// What a server must be able to do to take part: one that is below decides nothing, and tells nobody to upgrade.
+    /// The feature level that a server needs: one below it makes no decisions and tells no host to upgrade.
     #[serde(default, skip_serializing_if = "FeatureLevel::is_none")]
     pub level: FeatureLevel,
     /// What a newer release wrote.
@@ -216,7 +216,7 @@ pub struct RolloutRecord {
 keep_unknown_fields!(Upgrade, GroupRecord, RolloutRecord);
 
 impl Upgrade {
-    /// Another attempt begins: what came of the last one goes, with all that a newer release wrote into it.
+    /// Drops the outcome before another attempt, with the unknown fields inside of it.
     pub fn clear_outcome(&mut self) {
         self.outcome = None;
         self.unknown.forget_below("agent_upgrade_outcome");
@@ -238,7 +238,7 @@ impl RolloutRecord {
 }
 
 impl GroupRecord {
-    /// A group of which nothing has happened yet in that epoch.
+    /// A group at the start of that epoch.
     pub fn fresh(epoch: u64, since: Timestamp) -> Self {
         Self {
             epoch,
@@ -261,8 +261,7 @@ impl GroupRecord {
         }
     }
 
-    /// The record in another epoch, of which nothing has happened yet: an operator's pause lasts, and so does
-    /// what a newer release wrote.
+    /// The record at the start of another epoch: an operator's pause and unknown fields are kept.
     pub fn renewed(&self, epoch: u64, since: Timestamp) -> Self {
         Self { paused: self.paused, unknown: self.unknown.clone(), ..Self::fresh(epoch, since) }
     }
@@ -300,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_before_there_was_a_closing_time_can_be_read_and_looks_the_same() {
+    fn a_record_without_a_closing_time_is_read_and_written_unchanged() {
         let closed: Timestamp = "2026-07-02T04:00:00Z".parse().unwrap();
         let fresh = GroupRecord::fresh(3, closed);
         let written = serde_json::to_value(&fresh).unwrap();

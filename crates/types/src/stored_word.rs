@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A value of an enum, or a word that a newer release wrote. For what is shown and nothing is decided by: an
-/// edition, a role. It is written back as it was read. Where something depends on a value, as on the state of a
-/// group, the record does not use this: it cannot be read if the value is not known.
+/// A value of an enum, or a word that a newer release wrote, which is written back as it was read. For values that are
+/// only shown, like an edition or a role. A value that decisions depend on, like the state of a group, does not use
+/// this: a record with an unknown one cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoredWord<T> {
     /// One that this release knows.
     Known(T),
-    /// One that it does not. Boxed twice: the words of a million hosts are nearly all known, and are small so.
+    /// One that it does not. Boxed twice to keep the enum small: nearly all words of a million hosts are known.
     Unknown(Box<Box<str>>),
 }
 

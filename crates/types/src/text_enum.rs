@@ -1,3 +1,5 @@
+//! The macro that gives an enum its stored text form, and the error for a text that is not one of its values.
+
 /// Gives an enum of plain words its text form: `as_str`, `Display`, `FromStr` that lists what is
 /// allowed, and serde by that text.
 macro_rules! text_enum {

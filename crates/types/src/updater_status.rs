@@ -1,19 +1,20 @@
+//! The status file that the updater writes and the agent sends with its heartbeats.
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{Edition, StoredWord, Version};
 
-/// What the host updater last did and would do: `versions/status.json`. The updater writes it, the agent
-/// carries it in its heartbeats, and each may be of another version than the other: fields that are not
-/// known are passed over.
+/// The status of the host updater: `versions/status.json`. The updater writes it and the agent sends it with its
+/// heartbeats. The two may have different versions, so unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpdaterStatus {
-    /// What is installed and active.
+    /// The installed and active version.
     pub agent_version_installed: Option<Version>,
-    /// What the cluster wants.
+    /// The version that the cluster asks for.
     pub agent_version_desired: Option<Version>,
-    /// What was active before.
+    /// The version that was active before.
     pub agent_version_previous: Option<Version>,
     /// The edition of what is active.
     pub agent_edition_installed: Option<StoredWord<Edition>>,
@@ -36,7 +37,7 @@ pub struct UpdaterStatus {
     /// How often in a row the version of the last failure has failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
-    /// The last attempt that was undone.
+    /// The last attempt that was rolled back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<UpdateFailure>,
 }
@@ -46,8 +47,8 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl UpdaterStatus {
-    /// What an updater has to say fits in this many bytes. Agents read no more, and servers take as much:
-    /// with less there, a wordy updater would cut its agent off.
+    /// The size limit of the file. Agents read no more, and servers must accept as much: with a lower limit there, a
+    /// long status would make the server refuse the agent's heartbeats.
     pub const MAX_BYTES: usize = 64 * 1024;
 }
 

@@ -1,3 +1,5 @@
+//! Validation errors with their path, and the reader of documents that collects all of them in one pass.
+
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -20,18 +22,18 @@ impl fmt::Display for ValidationError {
     }
 }
 
-/// Everything that is wrong with a document, so that its author mends it in one go.
+/// All validation errors of a document, so that its author can fix them at once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ValidationErrors {
     listed: Vec<ValidationError>,
     more: usize,
 }
 
-/// Whoever has more to mend will not read them all.
+/// Nobody reads more than this.
 const MOST_LISTED: usize = 100;
 
 impl ValidationErrors {
-    /// Notes one more.
+    /// Adds one.
     pub fn add(&mut self, path: impl Into<String>, problem: impl Into<String>) {
         match self.listed.len() < MOST_LISTED {
             true => self.listed.push(ValidationError { path: path.into(), problem: problem.into() }),
@@ -39,22 +41,22 @@ impl ValidationErrors {
         }
     }
 
-    /// What was noted, in the order of the document's fields.
+    /// The errors, in the order of the document's fields.
     pub fn list(&self) -> &[ValidationError] {
         &self.listed
     }
 
-    /// Whether nothing was noted.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// How many were noted.
+    /// How many there are, including those that are not listed.
     pub(crate) fn count(&self) -> usize {
         self.listed.len() + self.more
     }
 
-    /// The value, if nothing was found wrong and it could be made at all.
+    /// The value if there are no errors, otherwise the errors.
     pub fn or<T>(self, value: Option<T>) -> Result<T, ValidationErrors> {
         match value {
             Some(value) if self.is_empty() => Ok(value),
@@ -65,11 +67,11 @@ impl ValidationErrors {
 
 impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, fault) in self.listed.iter().enumerate() {
+        for (n, error) in self.listed.iter().enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{fault}")?;
+            write!(f, "{error}")?;
         }
         match self.more {
             0 => Ok(()),
@@ -85,20 +87,20 @@ pub(crate) struct Fields<'a> {
     path: String,
     left: Map<String, Value>,
     known: Vec<&'static str>,
-    faults: &'a mut ValidationErrors,
+    errors: &'a mut ValidationErrors,
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn of(path: &str, value: Value, faults: &'a mut ValidationErrors) -> Self {
+    pub(crate) fn of(path: &str, value: Value, errors: &'a mut ValidationErrors) -> Self {
         let left = match value {
             Value::Object(map) => map,
             other => {
                 let place = if path.is_empty() { "the document" } else { path };
-                faults.add(place, format!("expected a map, found {}", shown(&other)));
+                errors.add(place, format!("expected a map, found {}", shown(&other)));
                 Map::new()
             }
         };
-        Self { path: path.to_owned(), left, known: Vec::new(), faults }
+        Self { path: path.to_owned(), left, known: Vec::new(), errors }
     }
 
     pub(crate) fn path_of(&self, field: &str) -> String {
@@ -110,9 +112,9 @@ impl<'a> Fields<'a> {
         self.left.remove(field).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn fault(&mut self, field: &str, problem: impl Into<String>) {
+    pub(crate) fn add_error(&mut self, field: &str, problem: impl Into<String>) {
         let path = self.path_of(field);
-        self.faults.add(path, problem);
+        self.errors.add(path, problem);
     }
 
     /// A text that `parse` must accept.
@@ -125,12 +127,12 @@ impl<'a> Fields<'a> {
             Value::String(text) => match parse(&text) {
                 Ok(value) => Some(value),
                 Err(error) => {
-                    self.fault(field, error.to_string());
+                    self.add_error(field, error.to_string());
                     None
                 }
             },
             other => {
-                self.fault(field, format!("expected a text, found {}", shown(&other)));
+                self.add_error(field, format!("expected a text, found {}", shown(&other)));
                 None
             }
         }
@@ -144,7 +146,7 @@ impl<'a> Fields<'a> {
     ) -> Option<T> {
         if self.left.get(field).is_none_or(Value::is_null) {
             self.known.push(field);
-            self.fault(field, "is missing");
+            self.add_error(field, "is missing");
             return None;
         }
         self.text(field, parse)
@@ -154,7 +156,7 @@ impl<'a> Fields<'a> {
         match self.take(field)? {
             Value::Bool(flag) => Some(flag),
             other => {
-                self.fault(field, format!("expected true or false, found {}", shown(&other)));
+                self.add_error(field, format!("expected true or false, found {}", shown(&other)));
                 None
             }
         }
@@ -167,7 +169,7 @@ impl<'a> Fields<'a> {
         let number = number.filter(|number| range.contains(number));
         if number.is_none() {
             let (least, most) = (range.start(), range.end());
-            self.fault(
+            self.add_error(
                 field,
                 format!("expected a whole number from {least} to {most}, found {}", shown(&value)),
             );
@@ -186,7 +188,7 @@ impl<'a> Fields<'a> {
             _ => None,
         };
         if percent.is_none() {
-            self.fault(field, format!("expected a percentage from 0% to 100%, found {}", shown(&value)));
+            self.add_error(field, format!("expected a percentage from 0% to 100%, found {}", shown(&value)));
         }
         percent
     }
@@ -196,7 +198,7 @@ impl<'a> Fields<'a> {
         match self.take(field)? {
             Value::Array(list) => Some(list),
             other => {
-                self.fault(field, format!("expected a list of {what}, found {}", shown(&other)));
+                self.add_error(field, format!("expected a list of {what}, found {}", shown(&other)));
                 None
             }
         }
@@ -211,21 +213,21 @@ impl<'a> Fields<'a> {
     /// A value of this map that should be a map itself.
     pub(crate) fn map_of(&mut self, field: &str, value: Value) -> Fields<'_> {
         let path = self.path_of(field);
-        Fields::of(&path, value, self.faults)
+        Fields::of(&path, value, self.errors)
     }
 
-    /// How many faults the document has so far.
-    pub(crate) fn faults(&self) -> usize {
-        self.faults.count()
+    /// How many errors the document has so far.
+    pub(crate) fn error_count(&self) -> usize {
+        self.errors.count()
     }
 
-    /// Every field that nobody asked for is a fault.
+    /// Adds an error for every field that was not taken.
     pub(crate) fn end(mut self) {
         let unknown: Vec<String> = self.left.keys().cloned().collect();
         for field in unknown {
             let known = self.known.join(", ");
             let field: String = field.chars().take(LONGEST_SHOWN).collect();
-            self.fault(&field, format!("is not a known field; expected one of {known}"));
+            self.add_error(&field, format!("is not a known field; expected one of {known}"));
         }
     }
 }

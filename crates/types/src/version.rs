@@ -1,3 +1,5 @@
+//! Version numbers of agents, parsed once and ordered by semantic versioning.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! The resources of rollouts as documents: defaults, what is accepted, and every kind of fault word by word.
+//! The resources of rollouts as documents: defaults, what is accepted, and every kind of error word by word.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 fn config(spec: Value) -> Result<Resource, Vec<String>> {
     let document = json!({ "kind": "cluster_maintenance_config", "spec": spec });
     let read = Resource::from_document(document).map(|(resource, _)| resource);
-    read.map_err(|faults| faults.to_string().lines().map(Into::into).collect())
+    read.map_err(|errors| errors.to_string().lines().map(Into::into).collect())
 }
 
 /// What is wrong with the regular groups, without the beginning that is common to all.
-fn faults_of(groups: Value) -> Vec<String> {
-    let faults = config(json!({ "agent_auto_update_groups": { "regular": groups } })).unwrap_err();
-    let strip = |fault: &String| fault.trim_start_matches("spec.agent_auto_update_groups.").to_owned();
-    faults.iter().map(strip).collect()
+fn errors_of(groups: Value) -> Vec<String> {
+    let errors = config(json!({ "agent_auto_update_groups": { "regular": groups } })).unwrap_err();
+    let strip = |error: &String| error.trim_start_matches("spec.agent_auto_update_groups.").to_owned();
+    errors.iter().map(strip).collect()
 }
 
 fn full(resource: &Resource) -> Value {
@@ -116,9 +116,9 @@ fn a_document_with_everything_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn every_fault_of_a_field_is_told_with_its_place_at_once() {
+fn every_error_of_a_field_is_told_with_its_place_at_once() {
     assert_eq!(
-        faults_of(json!([
+        errors_of(json!([
             { "name": "a", "max_in_flight": "101%", "max_failed_before_halt": 101, "max_timeout_before_halt": true },
             { "agents": { "node": "x", "node_labels_expression": 7, "instance_labels_expression": "labels.a" } },
             { "name": "no good", "days": ["Mon", "Tag", 5], "start_hour": 24, "jitter_seconds": 3601 },
@@ -170,7 +170,7 @@ fn every_fault_of_a_field_is_told_with_its_place_at_once() {
 }
 
 #[test]
-fn faults_outside_groups_are_told_too() {
+fn errors_outside_groups_are_told_too() {
     let document = json!({
         "kind": "cluster_maintenance_config", "version": "v2",
         "metadata": { "name": "other", "description": "x".repeat(257) },
@@ -180,9 +180,9 @@ fn faults_outside_groups_are_told_too() {
             "extra": 1,
         },
     });
-    let faults = Resource::from_document(document).unwrap_err().to_string();
+    let errors = Resource::from_document(document).unwrap_err().to_string();
     assert_eq!(
-        faults.lines().collect::<Vec<_>>(),
+        errors.lines().collect::<Vec<_>>(),
         [
             "version: \"v2\" is not a version of cluster_maintenance_config; expected v1",
             "metadata.name: \"other\" is not the name of the cluster_maintenance_config; expected \
@@ -217,7 +217,7 @@ fn faults_outside_groups_are_told_too() {
 #[test]
 fn groups_that_cannot_follow_each_other_are_refused() {
     assert_eq!(
-        faults_of(json!([
+        errors_of(json!([
             { "name": "a", "requires": ["a", "b", "b", "x"] }, { "name": "b" }, { "name": "a" },
         ])),
         [
@@ -228,18 +228,18 @@ fn groups_that_cannot_follow_each_other_are_refused() {
         ]
     );
     assert_eq!(
-        faults_of(json!([{ "name": "a", "requires": ["b"] }, { "name": "b", "requires": ["a"] }])),
+        errors_of(json!([{ "name": "a", "requires": ["b"] }, { "name": "b", "requires": ["a"] }])),
         ["regular[0].requires: the groups require each other in a circle: a -> b -> a"]
     );
     assert_eq!(
-        faults_of(json!([
+        errors_of(json!([
             { "name": "z", "requires": ["d"] }, { "name": "b", "requires": ["c", "ok"] }, { "name": "ok" },
             { "name": "c", "requires": ["d"] }, { "name": "d", "requires": ["b"] },
         ])),
         ["regular[1].requires: the groups require each other in a circle: b -> c -> d -> b"]
     );
     let many: Vec<Value> = (0..33).map(|n| json!({ "name": format!("g{n}") })).collect();
-    assert_eq!(faults_of(json!(many)), ["regular: has 33 groups; at most 32 are allowed"]);
+    assert_eq!(errors_of(json!(many)), ["regular: has 33 groups; at most 32 are allowed"]);
     assert!(config(json!({ "agent_auto_update_groups": { "regular": many[..32] } })).is_ok());
 }
 
@@ -257,7 +257,7 @@ fn a_chain_may_take_a_week_and_no_longer() {
         |hour| json!([day("a", "Mon", 10, &[]), day("b", "Sun", 0, &["a"]), day("c", "Mon", hour, &["b"])]);
     assert!(fits(chain(9)) && fits(chain(10)));
     assert_eq!(
-        faults_of(chain(11)),
+        errors_of(chain(11)),
         [
             "regular[2].requires: the chain a -> b -> c takes longer than a week: begun on Mon 2026-01-05 10:00 UTC, it \
           comes to c on Mon 2026-01-12 11:00 UTC; at most 7 days are allowed"
@@ -266,7 +266,7 @@ fn a_chain_may_take_a_week_and_no_longer() {
     // A group that follows one that is too late already is not told again.
     let mut four = chain(11);
     four.as_array_mut().unwrap().push(day("d", "Tue", 0, &["c"]));
-    assert_eq!(faults_of(four).len(), 1);
+    assert_eq!(errors_of(four).len(), 1);
     // At or after: a group that opens with the one before need not wait.
     assert!(fits(json!([day("a", "Mon", 10, &[]), day("b", "Mon", 10, &["a"]), day("c", "Mon", 9, &["b"])])));
     // Only one of the first group's windows leads too far.
@@ -311,10 +311,10 @@ fn the_largest_resources_are_judged_quickly() {
     let flat: Vec<Value> = (0..32)
         .map(|n| json!({ "name": names[n], "requires": if n < 16 { &[][..] } else { &names[..16] } }))
         .collect();
-    let faulty = json!(vec!["x"; 200_000]);
+    let invalid = json!(vec!["x"; 200_000]);
     let began = Instant::now();
     assert!(fits(json!(dense)) && fits(json!(flat)));
-    let faults = faults_of(json!([{ "name": "a", "days": faulty }]));
+    let errors = errors_of(json!([{ "name": "a", "days": invalid }]));
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_eq!(faults.len(), 101);
+    assert_eq!(errors.len(), 101);
 }

@@ -1,3 +1,5 @@
+//! Parses `etcd://` addresses. No I/O: credentials and TLS files are only named here, and read when connecting.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -14,7 +16,7 @@ const DEFAULT_PREFIX: &str = "/refit";
 /// Longer prefixes would push a transaction that is within the portable limits over etcd's own.
 const MAX_PREFIX_BYTES: usize = 256;
 
-/// Where an etcd cluster is and how to get in, so that a wrong setting is told before anything is tried.
+/// Endpoints and credentials of an etcd cluster, validated before the first connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdAddress {
     pub(super) hosts: Vec<Host>,
@@ -40,7 +42,7 @@ pub(super) struct User {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Password {
     Given(Secret),
-    /// Read anew for each login, so that it can be changed under a running server.
+    /// Read again for each login, so that the password can change while the server runs.
     File(PathBuf),
 }
 
@@ -53,7 +55,7 @@ pub(super) struct TlsFiles {
 impl EtcdAddress {
     /// Takes `etcd://[user[:password]@]host[:port],…[/prefix][?ca=FILE&cert=FILE&key=FILE&tls=true&password_file=FILE]`.
     pub fn parse(address: &str) -> Result<Self> {
-        parse(address).map_err(|fault| Error::BadAddress(format!("{}: {fault}", redacted(address))))
+        parse(address).map_err(|error| Error::BadAddress(format!("{}: {error}", redacted(address))))
     }
 
     /// The members' names and ports, as people write them.
@@ -61,8 +63,8 @@ impl EtcdAddress {
         self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 
-    pub(super) fn fault(&self, fault: impl fmt::Display) -> Error {
-        Error::BadAddress(format!("{self}: {fault}"))
+    pub(super) fn error(&self, reason: impl fmt::Display) -> Error {
+        Error::BadAddress(format!("{self}: {reason}"))
     }
 }
 

@@ -1,3 +1,5 @@
+//! Sends requests to the cluster with failover between members, retries and login. The only caller of [`Member`].
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,19 +16,19 @@ use crate::{Error, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a request may be sent again when nobody knows what became of it.
+/// Whether a request may be sent again when its result is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    /// Doing it twice is as good as doing it once.
-    Harmless,
-    /// Doing it twice may undo what someone else did in between.
-    Harmful,
+pub(super) enum Retry {
+    /// Idempotent.
+    Safe,
+    /// Repeating it could overwrite a write that happened in between.
+    Unsafe,
 }
 
-/// Gets requests to some member of the cluster, whichever is there.
+/// Sends requests to whichever member of the cluster responds.
 pub(super) struct Client {
     members: Vec<Member>,
-    /// The member to ask first: the last one that was not found wanting.
+    /// The member to ask first: the last one that worked.
     current: AtomicUsize,
     user: Option<User>,
     token: Mutex<Option<Token>>,
@@ -43,7 +45,7 @@ impl Client {
             store: format!("etcd {} {}", address.hosts(), address.prefix),
         };
         if let Some(user) = &client.user {
-            user.password().await.map_err(|fault| address.fault(fault))?;
+            user.password().await.map_err(|error| address.error(error))?;
         }
         Ok(client)
     }
@@ -57,31 +59,31 @@ impl Client {
         Error::Failed { store: self.store.clone(), reason: reason.into() }
     }
 
-    /// Asks member after member until one answers, there is no time left, or another attempt could do harm.
+    /// Asks one member after the other until one answers, the time is up, or a retry would be unsafe.
     pub(super) async fn ask<T, F>(
         &self,
-        repeat: Repeat,
-        patience: &mut Backoff,
+        retry: Retry,
+        backoff: &mut Backoff,
         request: impl Fn(Session) -> F,
     ) -> Result<T, EtcdError>
     where
         F: Future<Output = Result<T, EtcdError>> + Send,
     {
         let mut asked = 0;
-        let mut hopeless = 0;
+        let mut permanent = 0;
         let mut renewed = false;
         loop {
             let index = self.current.load(Ordering::Relaxed) % self.members.len();
             let member = &self.members[index];
             let token = self.token.lock().await.clone();
             let answer =
-                timeout(REQUEST_TIMEOUT.min(patience.left()), request(member.session(index, token.clone())));
-            let mut fault = match answer.await {
+                timeout(REQUEST_TIMEOUT.min(backoff.left()), request(member.session(index, token.clone())));
+            let mut error = match answer.await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(fault)) => fault,
-                Err(_) => EtcdError::Unknown("no answer in time".into()),
+                Ok(Err(error)) => error,
+                Err(_) => EtcdError::Unknown("no response in time".into()),
             };
-            if let EtcdError::Token(reason) = fault {
+            if let EtcdError::Token(reason) = error {
                 if renewed {
                     return Err(EtcdError::Refused(reason));
                 }
@@ -91,33 +93,33 @@ impl Client {
                         continue;
                     }
                     Ok(false) => return Err(EtcdError::Refused(reason)),
-                    Err(cause) => fault = cause,
+                    Err(cause) => error = cause,
                 }
             }
-            match fault {
-                EtcdError::NotDone(_) => hopeless = 0,
-                EtcdError::Hopeless(_) => hopeless += 1,
-                EtcdError::Unknown(_) if repeat == Repeat::Harmless => hopeless = 0,
+            match error {
+                EtcdError::NotDone(_) => permanent = 0,
+                EtcdError::Permanent(_) => permanent += 1,
+                EtcdError::Unknown(_) if retry == Retry::Safe => permanent = 0,
                 EtcdError::Unknown(_) => {
                     self.leave(index);
-                    return Err(fault.at(&member.name));
+                    return Err(error.at(&member.name));
                 }
                 other => return Err(other),
             }
             self.leave(index);
             asked += 1;
             let round_over = asked % self.members.len() == 0;
-            if hopeless >= self.members.len()
-                || patience.left().is_zero()
-                || round_over && !patience.pause().await
+            if permanent >= self.members.len()
+                || backoff.left().is_zero()
+                || round_over && !backoff.pause().await
             {
-                return Err(fault.at(&member.name));
+                return Err(error.at(&member.name));
             }
-            tracing::debug!(member = member.name, ?fault, "asking another member");
+            tracing::debug!(member = member.name, ?error, "etcd request failed; trying another member");
         }
     }
 
-    /// Makes the next request go to another member, unless one that failed beside this one did so already.
+    /// Makes the next request go to another member, unless a concurrent request already moved on.
     pub(super) fn leave(&self, index: usize) {
         let next = (index + 1) % self.members.len();
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -132,7 +134,7 @@ impl Client {
             *token = match timeout(REQUEST_TIMEOUT, log_in(member, user)).await {
                 Ok(Ok(token)) => token,
                 Ok(Err(EtcdError::Unknown(reason))) => return Err(EtcdError::NotDone(reason)),
-                Ok(Err(fault)) => return Err(fault),
+                Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(EtcdError::NotDone("no answer in time".into())),
             };
         }
@@ -140,7 +142,7 @@ impl Client {
     }
 }
 
-/// The token, or nothing if the store asks for none.
+/// The token, or none if the cluster does not use authentication.
 async fn log_in(member: &Member, user: &User) -> Result<Option<Token>, EtcdError> {
     let password = user.password().await.map_err(EtcdError::Refused)?;
     let request = AuthenticateRequest { name: user.name.clone(), password };

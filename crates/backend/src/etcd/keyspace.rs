@@ -1,9 +1,11 @@
+//! Maps our keys and ranges to etcd's by the configured prefix, and etcd's items and events back. No I/O.
+
 use bytes::Bytes;
 
 use super::proto::mvccpb::{Event as EtcdEvent, KeyValue, event::EventType};
 use crate::{Change, Error, Event, Item, Key, KeyRange, LeaseId, Result, Revision};
 
-/// The part of an etcd that is ours: every key has the prefix there, and has not here.
+/// Our part of an etcd: keys have the prefix there and not here.
 #[derive(Debug, Clone)]
 pub(super) struct Keyspace {
     prefix: String,
@@ -26,12 +28,12 @@ impl Keyspace {
         self.prefixed(key.as_str().as_bytes())
     }
 
-    /// What no user of the keyspace can be without the right to read, and what holds nothing.
+    /// A key that every user of the keyspace may read and that is never written.
     pub(super) fn root(&self) -> Bytes {
         self.prefixed(b"/")
     }
 
-    /// Nothing for a range that no key can be in: etcd has other readings of those.
+    /// None for an empty range, which etcd would interpret differently.
     pub(super) fn span(&self, range: &KeyRange) -> Option<Span> {
         (!range.is_empty())
             .then(|| Span { start: self.prefixed(range.start()), end: self.prefixed(range.end()) })

@@ -1,3 +1,5 @@
+//! The gRPC connection to one etcd member: TLS, keepalive, flow-control windows and request headers.
+
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataValue};
@@ -19,8 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The window of a connection is far larger than that of its streams, so that watches that nobody
-/// reads from do not hold up the requests beside them.
+/// The flow-control window of a connection is far larger than that of its streams, so that watches that are not read
+/// do not block requests on the same connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
@@ -48,7 +50,7 @@ impl Member {
     fn new(address: &EtcdAddress, host: &Host, tls: Option<ClientTlsConfig>) -> Result<Self> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
-            .map_err(|error| address.fault(format_args!("{host} is not a host: {error}")))?
+            .map_err(|error| address.error(format_args!("{host} is not a host: {error}")))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
@@ -57,7 +59,7 @@ impl Member {
             .initial_connection_window_size(CONNECTION_WINDOW);
         if let Some(tls) = tls {
             let tls = tls.domain_name(&host.name).timeout(CONNECT_TIMEOUT);
-            endpoint = endpoint.tls_config(tls).map_err(|error| address.fault(in_full(&error)))?;
+            endpoint = endpoint.tls_config(tls).map_err(|error| address.error(in_full(&error)))?;
         }
         Ok(Self { name: host.to_string(), channel: endpoint.connect_lazy() })
     }
@@ -71,7 +73,7 @@ impl Member {
     }
 }
 
-/// A member as one user sees it.
+/// A member together with the token of a logged-in user.
 pub(super) struct Session {
     /// Which of the members it is.
     pub(super) index: usize,
@@ -102,7 +104,7 @@ pub(super) struct Headers {
 
 impl Interceptor for Headers {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        // A member that is cut off from the others refuses at once instead of keeping us waiting.
+        // A member that is partitioned from the others then refuses at once instead of hanging.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = &self.token {
             request.metadata_mut().insert("token", token.clone());
@@ -113,11 +115,11 @@ impl Interceptor for Headers {
 
 async fn read_tls(address: &EtcdAddress, files: &TlsFiles) -> Result<ClientTlsConfig> {
     let read = async |option: &str, path: &std::path::Path| {
-        let fault = |reason: String| address.fault(format_args!("{option}={}: {reason}", path.display()));
-        let pem = tokio::fs::read_to_string(path).await.map_err(|error| fault(error.to_string()))?;
+        let refuse = |reason: String| address.error(format_args!("{option}={}: {reason}", path.display()));
+        let pem = tokio::fs::read_to_string(path).await.map_err(|error| refuse(error.to_string()))?;
         match pem.contains("-----BEGIN ") {
             true => Ok(pem),
-            false => Err(fault("this is not a PEM file".into())),
+            false => Err(refuse("this is not a PEM file".into())),
         }
     };
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca", &files.ca).await?));

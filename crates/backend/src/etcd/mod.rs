@@ -19,7 +19,7 @@ use futures::stream;
 
 pub use address::EtcdAddress;
 
-use self::client::{Client, Repeat};
+use self::client::{Client, Retry};
 use self::keyspace::{Keyspace, revision};
 use self::proto::etcdserverpb::{
     DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
@@ -43,12 +43,12 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Makes sure that the store is there and lets us in, so that a server does not start without one.
+    /// Connects, and checks that the store responds and accepts our credentials, so that no server starts without one.
     pub async fn connect(address: &EtcdAddress) -> Result<Self> {
         let client = Arc::new(Client::new(address).await?);
         let keys = Keyspace::new(&address.prefix, client.store());
         let backend = Self { client, keys };
-        backend.check().await.map_err(|fault| backend.error(fault))?;
+        backend.check().await.map_err(|error| backend.error(error))?;
         Ok(backend)
     }
 
@@ -61,24 +61,24 @@ impl EtcdBackend {
             keys_only: true,
             ..Default::default()
         };
-        let mut patience = Backoff::of(CONNECT_FOR);
-        let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| {
+        let mut backoff = Backoff::of(CONNECT_FOR);
+        let ask = self.client.ask(Retry::Safe, &mut backoff, |session| {
             let any = any.clone();
             async move { Ok(session.kv().range(any).await?) }
         });
         ask.await.map(drop)
     }
 
-    async fn txn(&self, repeat: Repeat, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
-        let mut patience = Backoff::of(ASK_FOR);
-        let ask = self.client.ask(repeat, &mut patience, |session| {
+    async fn txn(&self, retry: Retry, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let mut backoff = Backoff::of(ASK_FOR);
+        let ask = self.client.ask(retry, &mut backoff, |session| {
             let request = request.clone();
             async move { Ok(session.kv().txn(request).await?.into_inner()) }
         });
         ask.await
     }
 
-    /// Which lease of the transaction etcd did not find: it does not say.
+    /// Finds out which lease of the transaction is missing, because etcd does not report it.
     async fn missing_lease(&self, transaction: &Transaction) -> Result<LeaseId, EtcdError> {
         let mut leases: Vec<LeaseId> = request::leases(transaction).collect();
         leases.dedup();
@@ -92,8 +92,8 @@ impl EtcdBackend {
     }
 
     async fn is_over(&self, lease: LeaseId) -> Result<bool, EtcdError> {
-        let mut patience = Backoff::of(ASK_FOR);
-        let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
+        let mut backoff = Backoff::of(ASK_FOR);
+        let ask = self.client.ask(Retry::Safe, &mut backoff, |session| async move {
             let request = LeaseTimeToLiveRequest { id: lease.0 };
             Ok(session.lease().lease_time_to_live(request).await?.into_inner().ttl <= 0)
         });
@@ -103,12 +103,12 @@ impl EtcdBackend {
         }
     }
 
-    fn error(&self, fault: EtcdError) -> Error {
-        fault.into_error(self.client.store())
+    fn error(&self, error: EtcdError) -> Error {
+        error.into_error(self.client.store())
     }
 
-    fn lease_error(&self, lease: LeaseId, fault: EtcdError) -> Error {
-        match fault {
+    fn lease_error(&self, lease: LeaseId, error: EtcdError) -> Error {
+        match error {
             EtcdError::NoLease => Error::LeaseNotFound(lease),
             other => self.error(other),
         }
@@ -137,7 +137,7 @@ impl Backend for EtcdBackend {
     async fn read(&self, reads: &[Read]) -> Result<Snapshot> {
         Read::check(reads)?;
         let request = request::snapshot(reads, &self.keys);
-        let response = self.txn(Repeat::Harmless, request).await.map_err(|fault| self.error(fault))?;
+        let response = self.txn(Retry::Safe, request).await.map_err(|error| self.error(error))?;
         let revision = moment(response.header);
         let answers = response.responses.into_iter().map(|answer| {
             let range = request::range_of(answer);
@@ -153,14 +153,14 @@ impl Backend for EtcdBackend {
         transaction.check()?;
         request::check_leases(&transaction)?;
         let request = request::transaction(&transaction, &self.keys);
-        let repeat = if transaction.is_empty() { Repeat::Harmless } else { Repeat::Harmful };
-        let response = match self.txn(repeat, request).await {
+        let retry = if transaction.is_empty() { Retry::Safe } else { Retry::Unsafe };
+        let response = match self.txn(retry, request).await {
             Ok(response) => response,
             Err(EtcdError::NoLease) => {
-                let lease = self.missing_lease(&transaction).await.map_err(|fault| self.error(fault))?;
+                let lease = self.missing_lease(&transaction).await.map_err(|error| self.error(error))?;
                 return Err(Error::LeaseNotFound(lease));
             }
-            Err(fault) => return Err(self.error(fault)),
+            Err(error) => return Err(self.error(error)),
         };
         if response.succeeded {
             return Ok(moment(response.header));
@@ -174,24 +174,24 @@ impl Backend for EtcdBackend {
     async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
         let Some(span) = self.keys.span(range) else { return Ok(0) };
         let request = DeleteRangeRequest { key: span.start, range_end: span.end };
-        let mut patience = Backoff::of(ASK_FOR);
-        let ask = self.client.ask(Repeat::Harmful, &mut patience, |session| {
+        let mut backoff = Backoff::of(ASK_FOR);
+        let ask = self.client.ask(Retry::Unsafe, &mut backoff, |session| {
             let request = request.clone();
             async move { Ok(session.kv().delete_range(request).await?.into_inner().deleted) }
         });
-        let deleted = ask.await.map_err(|fault| self.error(fault))?;
+        let deleted = ask.await.map_err(|error| self.error(error))?;
         Ok(u64::try_from(deleted).unwrap_or_default())
     }
 
     async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let request = LeaseGrantRequest { ttl: i64::try_from(seconds.max(1)).unwrap_or(i64::MAX), id: 0 };
-        let mut patience = Backoff::of(ASK_FOR);
+        let mut backoff = Backoff::of(ASK_FOR);
         // A lease that was granted and never heard of ends by itself.
-        let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
+        let ask = self.client.ask(Retry::Safe, &mut backoff, |session| async move {
             Ok(session.lease().lease_grant(request).await?.into_inner())
         });
-        let granted = ask.await.map_err(|fault| self.error(fault))?;
+        let granted = ask.await.map_err(|error| self.error(error))?;
         let ttl = u64::try_from(granted.ttl).unwrap_or_default();
         match granted.error.is_empty() && ttl > 0 {
             true => Ok(Lease { id: LeaseId(granted.id), ttl: Duration::from_secs(ttl) }),
@@ -200,8 +200,8 @@ impl Backend for EtcdBackend {
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
-        let mut patience = Backoff::of(ASK_FOR);
-        let ask = self.client.ask(Repeat::Harmless, &mut patience, |session| async move {
+        let mut backoff = Backoff::of(ASK_FOR);
+        let ask = self.client.ask(Retry::Safe, &mut backoff, |session| async move {
             let requests = stream::iter([LeaseKeepAliveRequest { id: lease.0 }]);
             let response = session.lease().lease_keep_alive(requests).await?.into_inner().message().await?;
             match response {
@@ -210,21 +210,21 @@ impl Backend for EtcdBackend {
                 None => Err(EtcdError::Unknown("it ended the keep-alive without an answer".into())),
             }
         });
-        ask.await.map_err(|fault| self.lease_error(lease, fault))
+        ask.await.map_err(|error| self.lease_error(lease, error))
     }
 
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        let mut patience = Backoff::of(ASK_FOR);
-        let ask = self.client.ask(Repeat::Harmful, &mut patience, |session| async move {
+        let mut backoff = Backoff::of(ASK_FOR);
+        let ask = self.client.ask(Retry::Unsafe, &mut backoff, |session| async move {
             Ok(session.lease().lease_revoke(LeaseRevokeRequest { id: lease.0 }).await?)
         });
-        ask.await.map(drop).map_err(|fault| self.lease_error(lease, fault))
+        ask.await.map(drop).map_err(|error| self.lease_error(lease, error))
     }
 
     async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {
         let Some(span) = self.keys.span(range) else { return Ok(Watch::new(stream::pending())) };
-        let patience = Backoff::of(ASK_FOR);
-        let follower = Follower::open(self.client.clone(), self.keys.clone(), span, after, patience).await?;
+        let backoff = Backoff::of(ASK_FOR);
+        let follower = Follower::open(self.client.clone(), self.keys.clone(), span, after, backoff).await?;
         Ok(follower.into_watch())
     }
 }

@@ -1,3 +1,5 @@
+//! Keeps passwords of store addresses out of logs, errors and debug output.
+
 use std::fmt;
 
 /// A password, kept out of everything that is printed.
@@ -20,7 +22,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An address that may not be one, without what could be a password in it.
+/// The text of a possibly malformed address, without anything that could be a password.
 pub(super) fn redacted(address: &str) -> String {
     let start = address.find("://").map_or(0, |scheme| scheme + 3);
     let (scheme, rest) = address.split_at(start);

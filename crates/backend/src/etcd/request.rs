@@ -1,3 +1,5 @@
+//! Translates reads and transactions into etcd's requests, and their responses back. No I/O.
+
 use super::keyspace::{Keyspace, revision};
 use super::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::etcdserverpb::request_op::Request;
@@ -8,7 +10,7 @@ use super::proto::etcdserverpb::{
 };
 use crate::{Compare, Error, Expect, Key, LeaseId, Read, Result, Transaction, Write};
 
-/// etcd answers a transaction without any operation from what a member happens to know.
+/// Adds a read to an empty transaction: etcd answers one without operations from a member's stale state.
 fn up_to_date(mut operations: Vec<RequestOp>, keys: &Keyspace) -> Vec<RequestOp> {
     if operations.is_empty() {
         let nothing = RangeRequest { key: keys.root(), keys_only: true, ..Default::default() };
@@ -17,7 +19,7 @@ fn up_to_date(mut operations: Vec<RequestOp>, keys: &Keyspace) -> Vec<RequestOp>
     operations
 }
 
-/// Reads that are answered together. One whose range is empty is not asked.
+/// Reads at one revision. Reads of an empty range are left out.
 pub(super) fn snapshot(reads: &[Read], keys: &Keyspace) -> TxnRequest {
     let asked = reads.iter().filter_map(|read| question(read, keys));
     let success = asked.map(|range| operation(Request::RequestRange(range))).collect();
@@ -35,7 +37,7 @@ pub(super) fn question(read: &Read, keys: &Keyspace) -> Option<RangeRequest> {
     }
 }
 
-/// A transaction that, when a condition does not hold, reads what its conditions were about.
+/// A transaction that reads the keys of its conditions if one of them does not hold.
 pub(super) fn transaction(transaction: &Transaction, keys: &Keyspace) -> TxnRequest {
     let found = transaction.compares().iter().map(|compare| {
         let range = RangeRequest { key: keys.key(&compare.key), keys_only: true, ..Default::default() };
@@ -99,7 +101,7 @@ pub(super) fn first_conflict(transaction: &Transaction, found: Vec<ResponseOp>) 
     both.find(|(compare, found)| !compare.expect.holds(*found)).map(|(compare, _)| compare.key.clone())
 }
 
-/// etcd takes lease 0 for "no lease", and would keep the item for ever.
+/// Rejects lease 0: etcd reads it as "no lease" and would never expire the item.
 pub(super) fn check_leases(transaction: &Transaction) -> Result<()> {
     match leases(transaction).find(|lease| lease.0 == 0) {
         Some(lease) => Err(Error::LeaseNotFound(lease)),

@@ -1,3 +1,5 @@
+//! Classifies what etcd and the transport report by whether the request may be sent again.
+
 use std::error::Error as StdError;
 use std::io;
 
@@ -6,15 +8,15 @@ use tonic::{Code, ConnectError, Status};
 
 use crate::Error;
 
-/// Why a request to one member did not succeed, by what may be done next.
+/// Why a request to one member failed, classified by what the client may do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EtcdError {
-    /// The request was not carried out, and another member or moment may do it.
+    /// The request was not carried out; a retry may succeed.
     NotDone(String),
-    /// Nobody knows whether it was carried out.
+    /// The request may or may not have been carried out.
     Unknown(String),
     /// Not carried out, and trying the same member again will not help.
-    Hopeless(String),
+    Permanent(String),
     /// Not carried out: the token is not or no longer valid.
     Token(String),
     /// Not carried out: the user or certificate may not do this.
@@ -29,7 +31,7 @@ impl EtcdError {
     pub(super) fn into_error(self, store: &str) -> Error {
         let store = store.to_owned();
         match self {
-            Self::NotDone(reason) | Self::Unknown(reason) | Self::Hopeless(reason) => {
+            Self::NotDone(reason) | Self::Unknown(reason) | Self::Permanent(reason) => {
                 Error::Unavailable { store, reason }
             }
             Self::Token(reason) | Self::Refused(reason) => Error::Refused { store, reason },
@@ -43,7 +45,7 @@ impl EtcdError {
         match self {
             Self::NotDone(reason) => Self::NotDone(format!("{member}: {reason}")),
             Self::Unknown(reason) => Self::Unknown(format!("{member}: {reason}")),
-            Self::Hopeless(reason) => Self::Hopeless(format!("{member}: {reason}")),
+            Self::Permanent(reason) => Self::Permanent(format!("{member}: {reason}")),
             other => other,
         }
     }
@@ -111,14 +113,14 @@ fn of_transport(status: &Status, source: &(dyn StdError + 'static)) -> EtcdError
     let reason = reasons.join(": ");
     match () {
         () if is_about_identity(&reason) => EtcdError::Refused(reason),
-        () if connecting && tls => EtcdError::Hopeless(reason),
+        () if connecting && tls => EtcdError::Permanent(reason),
         () if connecting => EtcdError::NotDone(reason),
         () => EtcdError::Unknown(reason),
     }
 }
 
-/// What a peer says when it ends a handshake because of who we are: then it took no request. On the
-/// way here the error has become text.
+/// The alerts with which a peer rejects our certificate during the handshake: no request was sent then. The alert
+/// arrives here as text only.
 const IDENTITY_ALERTS: [AlertDescription; 10] = [
     AlertDescription::NoCertificate,
     AlertDescription::BadCertificate,

@@ -1,3 +1,5 @@
+//! A watch that survives the loss of a member: it resumes after the last complete revision.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +8,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tonic::Streaming;
 
-use super::client::{Client, Repeat};
+use super::client::{Client, Retry};
 use super::keyspace::{Keyspace, Span};
 use super::member::Session;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
@@ -15,25 +17,25 @@ use super::rpc_error::EtcdError;
 use crate::Backoff;
 use crate::{Error, Event, Result, Revision, Watch};
 
-/// How long a watch goes without a member before it gives up.
+/// How long a watch tries to reconnect before it gives up.
 const REOPEN_FOR: Duration = Duration::from_secs(30);
 
-/// A stream that lasted this long counts as good: what breaks it later is a trouble of its own.
+/// After a stream has lasted this long, the next failure starts with a fresh backoff.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Follows a range from member to member. Pulled by its reader, so that it holds no more than one
-/// answer of etcd; what comes after waits there.
+/// Watches a range, reconnecting to other members. Driven by its reader, so it buffers no more than one response;
+/// later events wait in etcd.
 pub(super) struct Follower {
     client: Arc<Client>,
     keys: Keyspace,
     span: Span,
-    /// Everything up to here was taken from etcd in full.
+    /// Every event up to this revision was received.
     after: Revision,
     ready: VecDeque<Event>,
-    /// Events of the revision that may not be complete yet.
+    /// Events of a revision that may still be incomplete.
     partial: Vec<Event>,
     feed: Feed,
-    trouble: Option<Backoff>,
+    backoff: Option<Backoff>,
 }
 
 /// One open stream of a member.
@@ -41,7 +43,7 @@ struct Feed {
     responses: Streaming<WatchResponse>,
     member: usize,
     opened: Instant,
-    /// The stream is over when our side of it ends.
+    /// Dropping it closes the stream.
     _open: oneshot::Sender<()>,
 }
 
@@ -51,12 +53,12 @@ impl Follower {
         keys: Keyspace,
         span: Span,
         after: Revision,
-        mut patience: Backoff,
+        mut backoff: Backoff,
     ) -> Result<Self> {
-        let feed = Feed::open(&client, &span, after, &mut patience).await;
-        let feed = feed.map_err(|fault| fault.into_error(client.store()))?;
+        let feed = Feed::open(&client, &span, after, &mut backoff).await;
+        let feed = feed.map_err(|error| error.into_error(client.store()))?;
         let (ready, partial) = (VecDeque::new(), Vec::new());
-        Ok(Self { client, keys, span, after, ready, partial, feed, trouble: None })
+        Ok(Self { client, keys, span, after, ready, partial, feed, backoff: None })
     }
 
     pub(super) fn into_watch(self) -> Watch {
@@ -104,29 +106,29 @@ impl Follower {
         Ok(())
     }
 
-    /// Lets go of a revision that is complete.
+    /// Passes on the events of a complete revision.
     fn release(&mut self) {
         if let Some(last) = self.partial.last() {
             self.after = last.revision;
-            self.trouble = None;
+            self.backoff = None;
             self.ready.extend(self.partial.drain(..));
         }
     }
 
-    /// Goes on where the last complete revision ended, with whichever member is there.
-    async fn reopen(&mut self, fault: EtcdError) -> Result<()> {
-        tracing::debug!(?fault, after = self.after.0, "a watch broke off and is taken up again");
+    /// Resumes after the last complete revision, with whichever member responds.
+    async fn reopen(&mut self, error: EtcdError) -> Result<()> {
+        tracing::debug!(?error, after = self.after.0, "the etcd watch was interrupted; resuming");
         self.partial.clear();
         self.client.leave(self.feed.member);
         if self.feed.opened.elapsed() >= SETTLED {
-            self.trouble = None;
+            self.backoff = None;
         }
-        let patience = self.trouble.get_or_insert_with(|| Backoff::of(REOPEN_FOR));
-        let opened = match patience.pause().await {
-            true => Feed::open(&self.client, &self.span, self.after, patience).await,
-            false => Err(fault),
+        let backoff = self.backoff.get_or_insert_with(|| Backoff::of(REOPEN_FOR));
+        let opened = match backoff.pause().await {
+            true => Feed::open(&self.client, &self.span, self.after, backoff).await,
+            false => Err(error),
         };
-        self.feed = opened.map_err(|fault| fault.into_error(self.client.store()))?;
+        self.feed = opened.map_err(|error| error.into_error(self.client.store()))?;
         Ok(())
     }
 }
@@ -136,7 +138,7 @@ impl Feed {
         client: &Client,
         span: &Span,
         after: Revision,
-        patience: &mut Backoff,
+        backoff: &mut Backoff,
     ) -> Result<Self, EtcdError> {
         let create = WatchCreateRequest {
             key: span.start.clone(),
@@ -146,7 +148,7 @@ impl Feed {
             ..Default::default()
         };
         let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        client.ask(Repeat::Harmless, patience, |session| Self::open_at(session, request.clone())).await
+        client.ask(Retry::Safe, backoff, |session| Self::open_at(session, request.clone())).await
     }
 
     async fn open_at(session: Session, request: WatchRequest) -> Result<Self, EtcdError> {

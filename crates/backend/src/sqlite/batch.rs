@@ -1,3 +1,6 @@
+//! One group commit of the SQLite writer: applies queued operations to the database and collects their events and
+//! lease changes, which the writer publishes after the commit.
+
 use std::time::Instant;
 
 use rusqlite::{Connection, Statement, params};
@@ -15,9 +18,9 @@ const PUT: &str = "INSERT INTO items (key, value, revision, lease) VALUES (?, ?,
 /// Deletes what a lease holds and says what that was.
 pub(super) const DELETE_LEASED: &str = "DELETE FROM items WHERE lease = ? RETURNING key";
 
-/// Something to be done to the store, on its own and in the order asked.
+/// One write operation. Operations are applied one at a time, in the order of arrival.
 #[derive(Debug)]
-pub(super) enum Act {
+pub(super) enum Operation {
     Transact(Transaction),
     DeleteRange(KeyRange),
     Grant(Lease),
@@ -56,8 +59,8 @@ impl<'c> Statements<'c> {
     }
 }
 
-/// What is committed to disk together, and what the process must learn once it is. Until then nothing
-/// outside of the database has changed, so a batch that fails is simply dropped.
+/// Operations that share one commit, and the events and lease changes to publish after it. Until the commit nothing
+/// outside of the database has changed, so a failed batch is simply dropped.
 pub(super) struct Batch<'b, 'c> {
     statements: &'b mut Statements<'c>,
     leases: &'b SharedLeases,
@@ -85,23 +88,23 @@ impl<'b, 'c> Batch<'b, 'c> {
         Ok(Self { statements, leases, now, revision, before: revision, events, started, ended })
     }
 
-    /// Does one act: a refusal has changed nothing and leaves the batch usable, an error of SQLite does not.
-    pub(super) fn carry_out(&mut self, act: &Act) -> rusqlite::Result<Result<u64>> {
-        match act {
-            Act::Transact(transaction) => self.transact(transaction),
-            Act::DeleteRange(range) => {
+    /// Applies one operation. After a refusal nothing has changed and the batch is usable; after an SQLite error it is not.
+    pub(super) fn apply(&mut self, operation: &Operation) -> rusqlite::Result<Result<u64>> {
+        match operation {
+            Operation::Transact(transaction) => self.transact(transaction),
+            Operation::DeleteRange(range) => {
                 let (start, end) = (range.start(), range.end());
                 let keys = collect_keys(&mut self.statements.delete_range, params![start, end])?;
                 Ok(Ok(self.deleted(keys)))
             }
-            Act::Grant(lease) => {
+            Operation::Grant(lease) => {
                 let ttl_ms = i64::try_from(lease.ttl.as_millis()).unwrap_or(i64::MAX);
                 self.statements.add_lease.execute(params![lease.id.0, ttl_ms])?;
                 self.started.push(*lease);
                 Ok(Ok(0))
             }
-            Act::Revoke(lease) if !self.is_live(*lease) => Ok(Err(Error::LeaseNotFound(*lease))),
-            Act::Revoke(lease) => self.end_lease(*lease).map(Ok),
+            Operation::Revoke(lease) if !self.is_live(*lease) => Ok(Err(Error::LeaseNotFound(*lease))),
+            Operation::Revoke(lease) => self.end_lease(*lease).map(Ok),
         }
     }
 
@@ -113,7 +116,7 @@ impl<'b, 'c> Batch<'b, 'c> {
         Ok(self.deleted(keys))
     }
 
-    /// Makes the disk keep it all; the revision that the store then stands at.
+    /// Commits to disk; returns the new revision of the store.
     pub(super) fn commit(&mut self) -> rusqlite::Result<Revision> {
         if self.revision > self.before {
             self.statements.keep_revision.execute(params![self.revision.0.cast_signed()])?;

@@ -1,8 +1,10 @@
+//! Turns SQLite's error codes into messages that say what an operator can do.
+
 use rusqlite::{ErrorCode, ffi};
 
 use crate::Error;
 
-/// What SQLite reported, in the words of somebody who has to act on it.
+/// An SQLite error as a message for the person who has to act on it.
 pub(super) fn in_plain_words(error: &rusqlite::Error) -> String {
     let Some(code) = error.sqlite_error_code() else { return error.to_string() };
     match code {
@@ -22,12 +24,12 @@ pub(super) fn failed(store: &str, error: &rusqlite::Error) -> Error {
     Error::Failed { store: store.into(), reason: in_plain_words(error) }
 }
 
-/// The error of SQLite that stands for a file which holds what we never put there.
+/// An SQLite error for a file with contents that we never wrote.
 pub(super) fn damaged(what: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what.into()))
 }
 
-/// The error of SQLite that stands for something it cannot do here.
+/// An SQLite error for something that it cannot do here.
 pub(super) fn impossible(why: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(why.into()))
 }

@@ -1,3 +1,5 @@
+//! The database file on disk: its directory, process lock, header check and atomic creation. SQLite is not used here.
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -23,7 +25,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes the directory that the store is in: others have no business there.
+/// Creates the directory of the store, accessible to this user only.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => {
@@ -33,8 +35,8 @@ pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the store for this process until the file is dropped. The lock is not on the database itself:
-/// SQLite locks that in ways of its own, and it may have to be looked at before it is opened.
+/// Locks the store for this process until the file is dropped. The lock file is separate from the database: SQLite has
+/// locks of its own there, and we examine the database before SQLite opens it.
 pub(super) fn lock(path: &Path) -> Result<File> {
     let failed = |error: io::Error| Error::Failed {
         store: format!("sqlite {}", path.display()),
@@ -73,7 +75,7 @@ pub(super) fn examine(path: &Path) -> Result<Found> {
     };
     match (bytes, wal_bytes) {
         (0, 0) => Ok(Found::Nothing),
-        // A new database would take in the old journal and be damaged from the start.
+        // A new database would replay the old journal and be corrupt from the start.
         (0, _) => Err(refused("it is gone or empty, but its journal (-wal) is still there".into())),
         _ => check_header(&header, bytes, wal_bytes > 0).map(|()| Found::Store).map_err(refused),
     }

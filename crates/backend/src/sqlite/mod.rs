@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use batch::Act;
+use batch::Operation;
 use failure::failed;
 use file::Found;
 use reader::Readers;
@@ -73,14 +73,13 @@ impl SqliteBackend {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// How often the disk was made to keep what was written since the store was opened: each time costs
-    /// a sync, which concurrent [`writes`](Self::writes) share.
+    /// Commits since the store was opened: each costs a sync, which concurrent [`writes`](Self::writes) share.
     pub fn commits(&self) -> u64 {
         self.shared.writer.counts().commits.load(Ordering::Relaxed)
     }
 
-    /// How many transactions, deletions and leases were asked for since the store was opened: against
-    /// [`commits`](Self::commits) it tells how well writes share the disk.
+    /// Transactions, deletions and leases since the store was opened: compared with [`commits`](Self::commits) it shows
+    /// how well writes share a sync.
     pub fn writes(&self) -> u64 {
         self.shared.writer.counts().writes.load(Ordering::Relaxed)
     }
@@ -100,16 +99,16 @@ impl Backend for SqliteBackend {
     async fn transact(&self, transaction: Transaction) -> Result<Revision> {
         transaction.check()?;
         let bytes = transaction.byte_count();
-        self.shared.writer.ask(Act::Transact(transaction), bytes).await.map(Revision)
+        self.shared.writer.ask(Operation::Transact(transaction), bytes).await.map(Revision)
     }
 
     async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        self.shared.writer.ask(Act::DeleteRange(range.clone()), 0).await
+        self.shared.writer.ask(Operation::DeleteRange(range.clone()), 0).await
     }
 
     async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
         let lease = new_lease(ttl);
-        self.shared.writer.ask(Act::Grant(lease), 0).await.map(|_| lease)
+        self.shared.writer.ask(Operation::Grant(lease), 0).await.map(|_| lease)
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
@@ -117,7 +116,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        self.shared.writer.ask(Act::Revoke(lease), 0).await.map(drop)
+        self.shared.writer.ask(Operation::Revoke(lease), 0).await.map(drop)
     }
 
     async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {

@@ -1,3 +1,5 @@
+//! A bounded queue from async callers to a blocking thread, used by the writer and the readers.
+
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -6,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::{Error, Result};
 
-/// Hands jobs from async callers to a thread that blocks. Callers wait without blocking while it is
-/// full; the thread takes everything queued under one lock, which a channel would do one by one.
+/// Passes jobs from async callers to a blocking thread. Callers wait asynchronously while it is full; the thread takes
+/// all queued jobs under one lock, where a channel would take them one by one.
 #[derive(Debug)]
 pub(super) struct Queue<J> {
     waiting: Mutex<Waiting<J>>,
@@ -92,8 +94,8 @@ impl<J> Queue<J> {
     }
 }
 
-/// Closes a queue whose last thread is gone and forgets what is left in it, also when that thread
-/// panicked: callers then learn it, and do not wait for ever.
+/// Closes the queue and drops its jobs when the last thread ends, also by a panic, so that callers get an error
+/// instead of waiting forever.
 pub(super) struct CloseOnDrop<'a, J>(pub(super) &'a Queue<J>);
 
 impl<J> Drop for CloseOnDrop<'_, J> {

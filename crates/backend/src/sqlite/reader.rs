@@ -1,3 +1,5 @@
+//! The reader threads: each has a read-only connection and answers snapshots from one SQLite read transaction.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -22,8 +24,8 @@ pub(super) const RANGE: &str =
 /// Reads that wait while all threads are busy.
 const QUEUE: u32 = 1024;
 
-/// Threads with a connection each, for reading. Reads come from memory nearly always, so more threads
-/// than processors gain nothing; with fewer than two, a get would wait behind every large page.
+/// Reader threads with a connection each. Nearly all reads are served from memory, so more threads than processors
+/// gain nothing; with fewer than two, a get would wait behind every large page.
 #[derive(Debug)]
 pub(super) struct Readers {
     queue: Arc<Queue<Job>>,
@@ -108,7 +110,7 @@ impl<'c> Reader<'c> {
     }
 
     fn answer(&mut self, reads: &[Read], leases: &SharedLeases) -> rusqlite::Result<Snapshot> {
-        // Before the snapshot begins: a lease that is gone from the table by now has no items in it.
+        // Before the snapshot begins: a lease that is no longer in the table has no items in the snapshot.
         let (_, expired) = leases.expired();
         self.begin.raw_execute()?;
         let revision: i64 = self.revision.query_row([], |row| row.get(0))?;

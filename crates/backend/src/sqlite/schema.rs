@@ -1,3 +1,5 @@
+//! Tables, pragmas and connection settings of the database file, with the reasons for their sizes.
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ const WRITER_CACHE_KIB: i64 = 32 * 1024;
 /// A reader's pages are thrown away after each commit of the writer: enough for a few large pages.
 const READER_CACHE_KIB: i64 = 8 * 1024;
 
-/// Nobody else has the file open for writing; only a backup or a curious `sqlite3` may be in the way.
+/// No other process writes to the file; only a backup or an interactive `sqlite3` can hold a lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fills an empty file, so that it is a store when this returns.
@@ -74,7 +76,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// One of the connections that read, each at its own moment and never in the writer's way.
+/// A connection for reading, which never blocks the writer.
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
@@ -97,7 +99,7 @@ fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// The moment that the store stands at.
+/// The current revision of the store.
 pub(super) fn revision(connection: &Connection) -> rusqlite::Result<Revision> {
     let revision: i64 = connection.query_row("SELECT revision FROM store", [], |row| row.get(0))?;
     Ok(Revision(revision.cast_unsigned()))

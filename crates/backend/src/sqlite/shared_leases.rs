@@ -1,12 +1,13 @@
+//! The lease table behind the lock that writer and readers share.
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::leases::LeaseTable;
 use crate::{LeaseId, Result};
 
-/// The running leases, known to the writer, the readers and whoever keeps one alive. The clock is read
-/// under the lock: who comes later then also sees a later time, and no lease is found expired by one
-/// and revived by another.
+/// The live leases, shared by the writer, the readers and keep-alives. The clock is read under the lock, so that later
+/// callers see a later time: no lease is found expired by one caller and revived by the next.
 #[derive(Debug, Default)]
 pub(super) struct SharedLeases {
     table: Mutex<LeaseTable>,

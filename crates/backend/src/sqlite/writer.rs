@@ -1,3 +1,6 @@
+//! The writer thread: the only one that changes the database. It commits in groups, expires leases and publishes
+//! events to the watch log.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -7,15 +10,14 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::batch::{Act, Batch, Statements};
+use super::batch::{Batch, Operation, Statements};
 use super::failure::failed;
 use super::queue::{CloseOnDrop, Queue};
 use super::shared_leases::SharedLeases;
 use crate::watch_log::WatchLog;
 use crate::{Error, LeaseId, Result, Revision};
 
-/// KiB of writes that wait in memory before callers have to wait outside: some batches, and more than
-/// ten of the largest transactions.
+/// KiB of queued writes before callers have to wait: several batches, and more than ten of the largest transactions.
 const QUEUE_KIB: u32 = 16 * 1024;
 
 /// KiB of writes that are committed together. More would make the first of them wait for the last
@@ -25,8 +27,8 @@ const BATCH_KIB: u32 = 4 * 1024;
 /// How long expired items may stay on a disk that is full before their deletion is tried again.
 const RETRY_EXPIRY: Duration = Duration::from_secs(1);
 
-/// The thread that alone changes the database. Everything queued while it commits one batch becomes the
-/// next one and shares a sync: the busier the store, the cheaper a write, and nobody waits on a timer.
+/// The only thread that changes the database. Everything queued during one commit forms the next batch and shares its
+/// sync: the busier the store, the cheaper a write, and no write waits for a timer.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: Arc<Queue<Job>>,
@@ -43,7 +45,7 @@ pub(super) struct Counts {
 
 #[derive(Debug)]
 struct Job {
-    act: Act,
+    operation: Operation,
     answer: oneshot::Sender<Result<u64>>,
 }
 
@@ -68,8 +70,18 @@ impl Writer {
                     drop(ready.send(Ok(())));
                     let (connection, counts, queue) = (&connection, &*counted, &*jobs);
                     let retry_at = None;
-                    Turn { connection, statements, store, revision, leases, log, counts, queue, retry_at }
-                        .run();
+                    WriterLoop {
+                        connection,
+                        statements,
+                        store,
+                        revision,
+                        leases,
+                        log,
+                        counts,
+                        queue,
+                        retry_at,
+                    }
+                    .run();
                 }
             }
         };
@@ -81,11 +93,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Has something done and waits until the disk keeps it.
-    pub(super) async fn ask(&self, act: Act, bytes: usize) -> Result<u64> {
+    /// Queues an operation and waits until it is durable.
+    pub(super) async fn ask(&self, operation: Operation, bytes: usize) -> Result<u64> {
         let (answer, answered) = oneshot::channel();
         let cost = 1 + u32::try_from(bytes / 1024).unwrap_or(u32::MAX - 1);
-        self.queue.push(cost.min(QUEUE_KIB), Job { act, answer }).await?;
+        self.queue.push(cost.min(QUEUE_KIB), Job { operation, answer }).await?;
         answered.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -103,8 +115,8 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread works with.
-struct Turn<'c> {
+/// The state of the writer thread.
+struct WriterLoop<'c> {
     connection: &'c Connection,
     statements: Statements<'c>,
     store: String,
@@ -116,7 +128,7 @@ struct Turn<'c> {
     retry_at: Option<Instant>,
 }
 
-impl Turn<'_> {
+impl WriterLoop<'_> {
     fn run(mut self) {
         let mut jobs = Vec::new();
         loop {
@@ -126,7 +138,7 @@ impl Turn<'_> {
             if !self.queue.take(&mut jobs, BATCH_KIB, wake_at) {
                 return;
             }
-            // After the jobs were taken: what had expired when they were asked is gone when they are done.
+            // After the jobs were taken: a lease that had expired when a job was queued is gone before it runs.
             let (now, expired) = self.leases.expired();
             if jobs.is_empty() && expired.is_empty() {
                 continue;
@@ -139,7 +151,7 @@ impl Turn<'_> {
                     }
                 }
                 Err(error) => {
-                    self.undo();
+                    self.roll_back();
                     self.retry_at = Some(Instant::now() + RETRY_EXPIRY);
                     let error = failed(&self.store, &error);
                     tracing::error!(writes = jobs.len(), "{error}");
@@ -151,7 +163,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Does all of it in one commit, then tells everybody else in the process.
+    /// Applies everything in one commit, then publishes events and lease changes.
     fn commit(
         &mut self,
         jobs: &[Job],
@@ -163,7 +175,7 @@ impl Turn<'_> {
             batch.end_lease(*lease)?;
         }
         let results =
-            jobs.iter().map(|job| batch.carry_out(&job.act)).collect::<rusqlite::Result<Vec<_>>>()?;
+            jobs.iter().map(|job| batch.apply(&job.operation)).collect::<rusqlite::Result<Vec<_>>>()?;
         self.revision = batch.commit()?;
         let Batch { events, started, ended, .. } = batch;
         if !started.is_empty() || !ended.is_empty() {
@@ -180,8 +192,8 @@ impl Turn<'_> {
         Ok(results)
     }
 
-    /// Leaves the failed batch; SQLite has done so itself after some errors.
-    fn undo(&self) {
+    /// Rolls the failed batch back; after some errors SQLite has done so itself.
+    fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {

@@ -1,3 +1,5 @@
+//! Contract of leases: expiry, keep-alive, revocation, and leased items inside transactions.
+
 use std::time::Duration;
 
 use refit_backend::{Change, Error, KeyRange, LeaseId, Transaction};

@@ -1,4 +1,4 @@
-//! What every store must do, as tests. A test file for one store writes
+//! The contract of every store, as tests. A test file for one store writes
 //! `conformance::suite!(MyStore);` for a type that implements [`Store`].
 
 #![allow(clippy::unwrap_used)]
@@ -22,12 +22,12 @@ pub trait Store: Send + Sync + Sized {
     /// The store under test.
     fn backend(&self) -> SharedBackend;
 
-    /// Makes the store forget every event up to its present revision, in whatever way it has.
+    /// Makes the store drop every event up to its current revision.
     fn forget_history(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// The longest that anything awaited here may take, on a slow and busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The limit for everything that tests wait for, generous for a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn key(path: impl AsRef<str>) -> Key {
     Key::new(path).expect("a valid key")
@@ -37,11 +37,11 @@ pub fn bytes(value: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(value.as_ref())
 }
 
-/// Fails the test when `future` takes longer than [`PATIENCE`].
+/// Fails the test when `future` takes longer than [`TIMEOUT`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(TIMEOUT, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+        Err(_) => panic!("{what}: not within {TIMEOUT:?}"),
     }
 }
 

@@ -1,3 +1,5 @@
+//! Contract of range reads: order, paging under concurrent writes, and snapshot consistency.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

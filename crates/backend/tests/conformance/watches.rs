@@ -1,3 +1,5 @@
+//! Contract of watches: order, completeness, joining a read without a gap, and the error after lost events.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

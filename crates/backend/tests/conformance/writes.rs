@@ -1,3 +1,5 @@
+//! Contract of writes: compare-and-swap, revisions, limits and concurrent creates.
+
 use std::sync::Arc;
 
 use futures::future::join_all;

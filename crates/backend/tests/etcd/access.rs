@@ -1,3 +1,5 @@
+//! TLS and user authentication against a real etcd, with passwords that need percent-encoding.
+
 use refit_backend::{Backend, Error, KeyRange, Read};
 use refit_testbed::{Certificates, Etcd};
 
@@ -34,14 +36,14 @@ async fn tls_goes_both_ways() {
 #[tokio::test]
 async fn files_that_are_not_there_or_not_certificates_are_named() {
     let certificates = Certificates::new();
-    for (query, fault) in [
+    for (query, expected) in [
         ("ca=/nowhere/ca.pem".to_owned(), "ca=/nowhere/ca.pem: No such file"),
         ("ca=/proc/self/status".to_owned(), "ca=/proc/self/status: this is not a PEM file"),
         (format!("ca={0}&cert={0}&key={0}", certificates.ca().display()), "private key"),
     ] {
         let error = connect(&format!("etcd://127.0.0.1:1?{query}")).await.unwrap_err();
         assert!(matches!(error, Error::BadAddress(_)), "{error:?}");
-        assert!(error.to_string().contains(fault), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let error = connect("etcd://me@127.0.0.1:1?password_file=/nowhere").await.unwrap_err();
     assert!(error.to_string().contains("password_file=/nowhere: No such file"), "{error}");

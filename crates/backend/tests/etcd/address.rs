@@ -1,3 +1,5 @@
+//! Parsing of store addresses: which are accepted, what each error names, and that no password is shown.
+
 use refit_backend::{Error, EtcdAddress};
 
 #[test]
@@ -21,9 +23,9 @@ fn good_addresses_are_understood() {
 }
 
 #[test]
-fn every_fault_of_an_address_is_named_and_no_password_is() {
+fn address_errors_name_the_mistake_and_no_password() {
     let long = format!("etcd://a/{}", "x".repeat(300));
-    for (address, fault) in [
+    for (address, expected) in [
         ("http://a:1", "must start with etcd://"),
         ("me:hunter2@a:1", "must start with etcd://"),
         ("etcd://", "a host is missing"),
@@ -69,7 +71,7 @@ fn every_fault_of_an_address_is_named_and_no_password_is() {
         assert!(matches!(error, Error::BadAddress(_)), "{address}: {error:?}");
         let shown = error.to_string();
         assert!(shown.starts_with("the store address "), "{shown}");
-        assert!(shown.contains(fault), "{address}: {shown}");
+        assert!(shown.contains(expected), "{address}: {shown}");
         assert!(!format!("{shown}{error:?}").contains("hunter2"), "{shown}");
     }
 }

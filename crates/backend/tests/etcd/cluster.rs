@@ -1,3 +1,5 @@
+//! Three members of which one crashes, hangs or loses its majority.
+
 use std::time::Duration;
 
 use refit_backend::{Backend, Error, Key, KeyRange};

@@ -1,4 +1,4 @@
-//! The contract of a store, kept by etcd, and what only a store behind a network can get wrong.
+//! The conformance suite on etcd, and tests of what can fail only in a store behind a network.
 
 mod access;
 mod address;

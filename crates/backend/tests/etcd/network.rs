@@ -1,3 +1,5 @@
+//! One etcd behind a broken network: timeouts, lost responses, and watches over restarts and compactions.
+
 use std::time::{Duration, Instant};
 
 use refit_backend::{Backend, Change, Error, Key, KeyRange, Read, Revision, Transaction};

@@ -1,3 +1,5 @@
+//! The database file: permissions, locking against other processes, and refusal of foreign or damaged files.
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,5 @@
+//! What survives a restart or a kill: items, revisions, leases and acknowledged writes.
+
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! `refitctl auth`: signs identities for people, exports the authorities, and groups the rotation commands.
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Finds the control plane's address and the caller's identity, and connects. Every `refitctl` command goes through it.
+
 use std::path::PathBuf;
 
 use refit_identity::{Identity, SERVER_NAME, client_config};

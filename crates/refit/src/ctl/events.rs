@@ -1,3 +1,5 @@
+//! `refitctl events`: lists and follows the audit log.
+
 use std::str::FromStr;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! `refitctl migrations`: shows the history of store migrations and applies outstanding ones.
+
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,3 +1,5 @@
+//! `refitctl nodes`: creates join tokens, and lists and removes hosts.
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! `refitctl auth rotate`: moves the rotation of the authorities from phase to phase and shows who lags.
+
 use std::time::Duration;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! `refitctl tokens`: lists and deletes join tokens. Their secrets are never shown.
+
 use jiff::Timestamp;
 use refit_proto::nodes::v1::node_service_client::NodeServiceClient;
 use refit_proto::nodes::v1::{DeleteTokenRequest, ListTokensRequest};

@@ -1,3 +1,5 @@
+//! `refitctl web`: prints a single-use sign-in address for the dashboard.
+
 use std::time::Duration;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! The API client of the demo: what it asks of the control plane that it started.
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

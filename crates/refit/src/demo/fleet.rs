@@ -1,3 +1,5 @@
+//! The hosts and groups of the demo: where each host's root is, and what its agent's configuration says.
+
 use std::fs::DirBuilder;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

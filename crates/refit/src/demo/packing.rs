@@ -1,3 +1,5 @@
+//! Builds the archives of the demo from this binary, on background threads, and a mirror with a broken build.
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

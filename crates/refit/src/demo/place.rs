@@ -1,3 +1,5 @@
+//! The temporary directory of the demo: checked for space and path length, and removed at the end.
+
 use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,3 +1,5 @@
+//! The child processes of the demo: started, watched for unexpected exits, and ended with the demo.
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -1,3 +1,5 @@
+//! The steps of the demo from an empty directory to the end of its rollout. Calls everything else in `demo`.
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};

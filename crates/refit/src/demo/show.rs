@@ -1,3 +1,5 @@
+//! The output of the demo: a redrawn frame on a terminal, a line for each change elsewhere.
+
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 

@@ -1,3 +1,5 @@
+//! One observation of the demo's groups and hosts, and the differences between two of them as text. No I/O.
+
 use refit_types::{UpdateFailure, Version};
 
 /// How everything is at one moment, as the control plane and the disks of the hosts tell it.

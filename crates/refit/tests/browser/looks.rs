@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::chromium::{Chromium, DESK, PHONE, Tab};
 use crate::stage::Stage;
 
-/// Of the npm package axe-core 4.14.0.
-const AXE: &str = include_str!("axe/axe.min.js");
+/// The hash and the file name, with the version, of the axe-core that `make test-deps` fetches.
+const AXE_CORE_PIN: &str = include_str!("axe-core.sha256");
 
 /// All of levels A and AA, and what is good practice besides.
 const RULES: &str = "['wcag2a','wcag2aa','wcag21a','wcag21aa','wcag22aa','best-practice']";
@@ -120,7 +120,7 @@ async fn inspect(tab: &mut Tab, path: &str, told: &str) {
 
 async fn assert_accessible(tab: &Tab, what: &str) {
     if tab.js("typeof axe").await == "undefined" {
-        tab.js(&format!("{AXE};0")).await;
+        tab.js(&format!("{};0", axe_core())).await;
     }
     let run = format!(
         "axe.run(document, {{ runOnly: {{ type: 'tag', values: {RULES} }} }}).then((found) => [found.passes.length, \
@@ -131,6 +131,14 @@ async fn assert_accessible(tab: &Tab, what: &str) {
     assert!(found[0].as_u64() > Some(10), "{what}: hardly anything was checked");
     let violations: Vec<&str> = found[1].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(violations.is_empty(), "{what}:\n{}", violations.join("\n"));
+}
+
+fn axe_core() -> String {
+    let (_, name) = AXE_CORE_PIN.trim().split_once("  ").expect("a line as sha256sum writes it");
+    let path = refit_testbed::cache_directory().join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("cannot read {}: {error}; `make test-deps` fetches it", path.display())
+    })
 }
 
 /// How much of a page is in a picture.

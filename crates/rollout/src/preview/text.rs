@@ -1,3 +1,5 @@
+//! A preview as text, for `refitctl autoupdate plan` and the dashboard.
+
 use jiff::Timestamp;
 
 use super::{Blocker, GroupPreview, Preview};

@@ -1,3 +1,5 @@
+//! How simulated hosts respond to an update: outcomes and durations drawn from a seed, so that runs repeat.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! The event loop of a simulation: drives the real engine with a simulated clock, store and hosts.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -1,3 +1,5 @@
+//! The simulated store and hosts, packed into 16 bytes for each host so that a million fit in memory.
+
 use jiff::{SignedDuration, Timestamp};
 use refit_types::HostId;
 use uuid::Uuid;

@@ -1,3 +1,5 @@
+//! A simulated timeline as an SVG drawing.
+
 use std::fmt::Write;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! A simulated timeline as text for a terminal.
+
 use std::fmt::Write;
 
 use jiff::{SignedDuration, Timestamp};

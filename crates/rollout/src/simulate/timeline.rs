@@ -1,3 +1,5 @@
+//! The result of a simulation: counts, outcomes and samples for each group. Also the JSON output of `simulate`.
+
 use jiff::Timestamp;
 use refit_types::{GroupName, GroupRecord, GroupState, Percent, Schedule, Span, Version};
 use serde::Serialize;

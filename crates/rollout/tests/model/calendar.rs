@@ -1,3 +1,5 @@
+//! Maintenance windows computed by brute force, to check the real calendar against.
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 

@@ -1,3 +1,5 @@
+//! What random hosts do in the property tests: join, report, fail, disappear and return.
+
 use jiff::Timestamp;
 use refit_rollout::removed;
 use refit_types::{

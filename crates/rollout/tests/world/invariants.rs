@@ -1,3 +1,5 @@
+//! The properties that must hold after every random step. A name starts with the number of its requirement.
+
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;

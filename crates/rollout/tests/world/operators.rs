@@ -1,3 +1,5 @@
+//! What random operators do in the property tests: change limits, windows, groups and versions, pause and run.
+
 use refit_rollout::{fingerprint, run_group};
 use refit_types::{
     ClusterMaintenanceConfig, Expression, Group, GroupState, Percent, RolloutRecord, Schedule, Version,

@@ -1,3 +1,5 @@
+//! The store of the property tests: records with revisions, and the event log that servers watch with a delay.
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! Streams a file to a client in chunks, and stops when the file is modified or the client stops reading.
+
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,3 +1,5 @@
+//! Resolves the path of a request to a file inside the artifacts directory. The only code that opens files there.
+
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;

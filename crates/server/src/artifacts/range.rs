@@ -1,3 +1,5 @@
+//! Parses the HTTP `Range` header. No I/O.
+
 /// Bytes of a file, from `start` up to and without `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {

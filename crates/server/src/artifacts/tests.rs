@@ -1,3 +1,5 @@
+//! Downloads in process: the limit on concurrent ones, stalled clients, and files that change while they are served.
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};

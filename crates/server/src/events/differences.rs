@@ -1,3 +1,5 @@
+//! The field-by-field difference of two documents that an audit event records. No I/O.
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};

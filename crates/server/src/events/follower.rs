@@ -1,3 +1,5 @@
+//! Follows the audit log: first its history, then new events by watch, each exactly once.
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

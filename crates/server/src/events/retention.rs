@@ -1,3 +1,5 @@
+//! Deletes audit events beyond the age and count limits. Runs in the background on every server.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The audit log against real backends: atomic writes, retention, and a follower that loses its watch.
+
 mod audited_calls;
 
 use std::sync::Arc;

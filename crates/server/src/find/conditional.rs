@@ -1,3 +1,5 @@
+//! The HTTP `If-None-Match` header: lets `find` and downloads answer 304.
+
 use axum::http::HeaderMap;
 use axum::http::header::IF_NONE_MATCH;
 

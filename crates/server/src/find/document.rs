@@ -1,3 +1,5 @@
+//! The JSON document of `find` and its entity tag, built without a serializer because every updater polls it.
+
 use hyper::body::Bytes;
 use refit_types::Edition;
 

@@ -1,3 +1,5 @@
+//! Reads the host UUID from the query of `find`, without allocating.
+
 use refit_types::HostId;
 
 /// The length of a UUID; no name that is known is longer.

@@ -1,3 +1,5 @@
+//! The buttons of the rollout page: confirmation pages, and the RPCs that they call as the signed-in user.
+
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;

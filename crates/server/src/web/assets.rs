@@ -1,3 +1,5 @@
+//! The stylesheet, script and icon, compiled in and served with a version in their address.
+
 use std::sync::LazyLock;
 
 use axum::body::Body;

@@ -1,3 +1,5 @@
+//! The audit page: events by filter, the newest first.
+
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;

@@ -1,3 +1,5 @@
+//! Caches results that need a walk over the fleet, for a time that depends on how long they took to compute.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,3 +1,5 @@
+//! The stacked area chart of hosts by version over time, laid out for an SVG template. No I/O.
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

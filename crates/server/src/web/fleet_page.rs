@@ -1,3 +1,5 @@
+//! The fleet page: counts by version, state and group, and the filtered host table.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! What the running or a proposed rollout will do, by the same preview as `refitctl autoupdate plan`.
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;

@@ -1,3 +1,5 @@
+//! Times and texts as HTML, escaped.
+
 use std::fmt;
 
 use askama::filters::HtmlSafe;

@@ -1,3 +1,5 @@
+//! The graph of groups and what they require, laid out for an SVG template. No I/O.
+
 use super::format::shortened;
 use super::group_card::GroupCard;
 

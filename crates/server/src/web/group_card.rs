@@ -1,3 +1,5 @@
+//! One group as the rollout pages show it: state, progress bar, counts and window. Built from the wire status.
+
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 use refit_convert::{moment, waiting_in_words};

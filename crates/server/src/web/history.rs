@@ -1,3 +1,5 @@
+//! The audit events in memory, newest first, kept current by a follower. Pages read them here.
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};

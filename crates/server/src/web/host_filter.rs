@@ -1,3 +1,5 @@
+//! The filters of the host table: parsed from the query and applied to the fleet in memory.
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The page of one host: its record, its updater's status, and its past updates and events.
+
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;

@@ -1,3 +1,5 @@
+//! Server-sent events that tell open pages which of their parts changed. Polls in memory, only while somebody watches.
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Signing in by a single-use code, and signing out.
+
 use std::time::Instant;
 
 use askama::Template;

@@ -1,3 +1,5 @@
+//! A dashboard request: session, permissions, form fields, and the checks against cross-site requests.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

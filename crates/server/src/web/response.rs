@@ -1,3 +1,5 @@
+//! Dashboard responses: rendered pages, refusals, redirects and the security headers of all of them.
+
 use std::time::Duration;
 
 use askama::Template;

@@ -1,3 +1,5 @@
+//! The rollout page and the page of one group.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Hosts by version over time: sampled in memory, stored every ten minutes, read by the chart.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Sign-in codes and sessions in the store, as hashes of their secrets. Every server of the cluster honours them.
+
 use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};

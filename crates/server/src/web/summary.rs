@@ -1,3 +1,5 @@
+//! Hosts counted by state and group in one walk over the fleet, for the fleet page.
+
 use std::ops::ControlFlow;
 
 use crate::fleet::Fleet;

@@ -1,3 +1,5 @@
+//! The timeline of a rollout's groups, past events and forecast, laid out for an SVG template. No I/O.
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! The page that chooses a version: shows the preview first, and stores it as the signed-in user.
+
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;

@@ -1,3 +1,5 @@
+//! Actions of the dashboard: confirmation, permissions by role, and audit events in the user's name.
+
 use refit_testbed::eventually;
 use serde_json::json;
 

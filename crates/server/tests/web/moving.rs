@@ -1,3 +1,5 @@
+//! Live updates of the dashboard: the event stream and page fragments.
+
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;

@@ -1,3 +1,5 @@
+//! Pages of the dashboard: paging, filters, escaping of hostile names, and use without scripts.
+
 use std::collections::BTreeSet;
 
 use refit_testbed::eventually;

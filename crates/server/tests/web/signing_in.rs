@@ -1,3 +1,5 @@
+//! Sign-in, sessions across servers, expiry, security headers and cross-site forms.
+
 use jiff::Timestamp;
 use refit_authority::{Authority, RotationMode};
 use refit_backend::{Backend, KeyRange};

@@ -11,8 +11,8 @@ const PACKAGES: &str = "systemd,systemd-sysv,dbus,procps,curl";
 /// A small Debian of this host's release, so that what was built here runs there. Made once and kept outside of
 /// the checkout: it takes a minute.
 pub(super) fn base() -> PathBuf {
-    let folder = cache();
-    fs::create_dir_all(&folder).expect("a directory that lasts");
+    let folder = crate::cache_directory();
+    fs::create_dir_all(&folder).expect("the cache directory of the tests");
     let release = release();
     let root = folder.join(format!("{release}-{}-{RECIPE}", std::env::consts::ARCH));
     let lock = File::create(folder.join(format!("{release}.lock"))).expect("a lock");
@@ -25,13 +25,6 @@ pub(super) fn base() -> PathBuf {
         fs::rename(&aside, &root).expect("the finished root in its place");
     }
     root
-}
-
-fn cache() -> PathBuf {
-    let own = std::env::var_os("XDG_CACHE_HOME").filter(|path| Path::new(path).is_absolute());
-    let cache =
-        own.map(PathBuf::from).or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    cache.expect("HOME, to keep a root in").join("refit-tests")
 }
 
 fn release() -> String {

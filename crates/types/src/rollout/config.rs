@@ -1,3 +1,5 @@
+//! The maintenance configuration and its groups as values. `config_document` reads and writes their documents.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -69,11 +71,11 @@ pub struct Group {
     pub window: WeeklyWindow,
     /// Over how many seconds an updater spreads its start.
     pub jitter_seconds: u32,
-    /// How many of the members may be under way at the same time.
+    /// How many members may be in flight at the same time.
     pub max_in_flight: Percent,
-    /// How long after the jitter an update that changed nothing has timed out.
+    /// How long after the jitter an update times out if the version has not changed.
     pub timeout_seconds: u32,
-    /// How long a host that was started may be lost before it has failed.
+    /// How long a started host may be disconnected before it counts as failed.
     pub failure_seconds: u32,
     /// How many may fail before the group halts.
     pub max_failed_before_halt: Percent,

@@ -81,7 +81,7 @@ fn auto_update(fields: &mut Fields<'_>) -> AutoUpdate {
         Some(map @ Value::Object(_)) => fields.map_of("agent_auto_update", map),
         Some(other) => {
             let problem = format!("expected true, false or a map, found {}", shown(&other));
-            fields.fault("agent_auto_update", problem);
+            fields.add_error("agent_auto_update", problem);
             return default;
         }
     };
@@ -123,7 +123,7 @@ fn days(fields: &mut Fields<'_>) -> Option<Days> {
     for (n, value) in list.iter().enumerate() {
         match value.as_str().and_then(|text| text.parse::<Day>().ok()) {
             Some(day) => days.push(day),
-            None => fields.fault(
+            None => fields.add_error(
                 &format!("days[{n}]"),
                 format!(
                     "expected one of Mon, Tue, Wed, Thu, Fri, Sat, Sun, or only \"*\", found {}",
@@ -133,16 +133,16 @@ fn days(fields: &mut Fields<'_>) -> Option<Days> {
         }
     }
     if list.is_empty() {
-        fields.fault("days", "is empty; expected days, or \"*\" for all");
+        fields.add_error("days", "is empty; expected days, or \"*\" for all");
     }
     Days::of(days)
 }
 
 fn read_groups(fields: &mut Fields<'_>, schedule: &'static str) -> Vec<Group> {
-    let before = fields.faults();
+    let before = fields.error_count();
     let Some(list) = fields.list(schedule, "groups") else { return Vec::new() };
     if list.len() > MAX_GROUPS {
-        fields.fault(schedule, format!("has {} groups; at most {MAX_GROUPS} are allowed", list.len()));
+        fields.add_error(schedule, format!("has {} groups; at most {MAX_GROUPS} are allowed", list.len()));
         return Vec::new();
     }
     let count = list.len();
@@ -156,7 +156,7 @@ fn read_groups(fields: &mut Fields<'_>, schedule: &'static str) -> Vec<Group> {
         let Some(group) = group else { continue };
         if let Some(first) = places.get(&group.name) {
             let problem = format!("{:?} is the name of {schedule}[{first}] already", group.name.as_str());
-            fields.fault(&format!("{schedule}[{n}].name"), problem);
+            fields.add_error(&format!("{schedule}[{n}].name"), problem);
         } else {
             places.insert(&group.name, n);
         }
@@ -175,14 +175,14 @@ fn read_groups(fields: &mut Fields<'_>, schedule: &'static str) -> Vec<Group> {
             } else {
                 continue;
             };
-            fields.fault(&format!("{schedule}[{n}].requires[{m}]"), problem);
+            fields.add_error(&format!("{schedule}[{n}].requires[{m}]"), problem);
         }
     }
     let groups: Vec<Group> = groups.into_iter().flatten().collect();
     // What follows needs groups that are right each by itself.
-    if groups.len() == count && fields.faults() == before {
-        for (n, problem) in requires_graph::faults(&groups) {
-            fields.fault(&format!("{schedule}[{n}].requires"), problem);
+    if groups.len() == count && fields.error_count() == before {
+        for (n, problem) in requires_graph::errors(&groups) {
+            fields.add_error(&format!("{schedule}[{n}].requires"), problem);
         }
     }
     groups
@@ -228,8 +228,8 @@ fn requires(fields: &mut Fields<'_>) -> Vec<GroupName> {
         let place = format!("requires[{n}]");
         match value.as_str().map(str::parse::<GroupName>) {
             Some(Ok(name)) => names.push(name),
-            Some(Err(error)) => fields.fault(&place, error.to_string()),
-            None => fields.fault(&place, format!("expected a text, found {}", shown(value))),
+            Some(Err(error)) => fields.add_error(&place, error.to_string()),
+            None => fields.add_error(&place, format!("expected a text, found {}", shown(value))),
         }
     }
     names

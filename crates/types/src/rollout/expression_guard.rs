@@ -1,4 +1,5 @@
-//! Keeps from the parser what it would take much stack for, or what no expression needs.
+//! Checks a label expression before it is parsed: rejects what would overflow the parser's stack, and characters that
+//! no allowed expression contains.
 
 /// Longer expressions are refused.
 const LONGEST: usize = 1024;

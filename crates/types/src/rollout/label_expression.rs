@@ -1,3 +1,5 @@
+//! Label expressions: the subset of CEL that is accepted, compiled to a tree that is cheap to evaluate.
+
 use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
 use cel::parser::Parser;
 
@@ -5,8 +7,8 @@ use super::expression_guard;
 use super::selector::{NotAnExpression, Unanswered};
 use crate::Labels;
 
-/// What an expression may be made of. CEL can do far more; what a group selects by should be plain to
-/// whoever reads it, and cost little for each host of a large fleet.
+/// What an expression may contain. CEL can do far more; a selector should be obvious to its readers, and cheap to
+/// evaluate for each host of a large fleet.
 const ALLOWED: &str = "expected labels[\"NAME\"] or labels.NAME compared with texts by ==, !=, in, startsWith, \
     endsWith or contains, has(labels.NAME), \"NAME\" in labels, true and false, joined by &&, ||, ! and parentheses";
 
@@ -75,7 +77,7 @@ impl LabelExpression {
     }
 }
 
-/// One part with the answer that settles the whole is enough; else all must have one.
+/// Short-circuits: one part with the settling answer is enough; otherwise every part must have an answer.
 fn settled(tests: &[LabelExpression], labels: &Labels, settling: bool) -> Result<bool, Unanswered> {
     let mut unanswered = None;
     for test in tests {

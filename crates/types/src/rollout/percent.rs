@@ -1,3 +1,5 @@
+//! Percentages of a group and how they round: limits up, thresholds exactly.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! What is wrong with the order of groups: cycles, and chains that take longer than a week.
+//! Validates the order of groups: rejects cycles, and chains that take longer than a week.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ const FIRST_DAY: Date = date(2026, 1, 1);
 const DAYS: i64 = 365;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// The groups whose `requires` are faulty, with the fault in words. All names must be known and distinct.
-pub(super) fn faults(groups: &[Group]) -> Vec<(usize, String)> {
-    let places: BTreeMap<&GroupName, usize> =
+/// The groups whose `requires` are invalid, with the error in words. All names must be known and distinct.
+pub(super) fn errors(groups: &[Group]) -> Vec<(usize, String)> {
+    let positions: BTreeMap<&GroupName, usize> =
         groups.iter().enumerate().map(|(n, group)| (&group.name, n)).collect();
     let requires: Vec<Vec<usize>> = groups
         .iter()
-        .map(|group| group.requires.iter().filter_map(|name| places.get(name).copied()).collect())
+        .map(|group| group.requires.iter().filter_map(|name| positions.get(name).copied()).collect())
         .collect();
     match in_order(&requires) {
         Ok(order) => too_long(groups, &requires, &order),
@@ -74,7 +74,7 @@ fn cycle_outside(requires: &[Vec<usize>], ordered: &[usize]) -> Vec<usize> {
     }
 }
 
-/// Where a chain stands: since when the last group of it is open, and by which groups it came there.
+/// The end of a chain: when its last group opens, and the groups on the way there.
 #[derive(Clone)]
 struct Reached {
     at: Timestamp,
@@ -112,7 +112,7 @@ fn too_long(groups: &[Group], requires: &[Vec<usize>], order: &[usize]) -> Vec<(
         }
     }
     let utc = |at: Timestamp| at.strftime("%a %Y-%m-%d %H:%M UTC").to_string();
-    let fault = |(group, (_, start, end)): (usize, (SignedDuration, Timestamp, Reached))| {
+    let error = |(group, (_, start, end)): (usize, (SignedDuration, Timestamp, Reached))| {
         let problem = format!(
             "the chain {} takes longer than a week: begun on {}, it comes to {} on {}; at most 7 days are allowed",
             told(groups, &end.path),
@@ -122,7 +122,7 @@ fn too_long(groups: &[Group], requires: &[Vec<usize>], order: &[usize]) -> Vec<(
         );
         (group, problem)
     };
-    worst.into_iter().map(fault).collect()
+    worst.into_iter().map(error).collect()
 }
 
 /// How much later it is by clocks of that zone, so that a week in which they change is no longer than others.

@@ -1,3 +1,5 @@
+//! Which hosts a group takes, by expressions over two sets of labels.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -36,7 +38,7 @@ pub struct Expression {
 #[error("{0}")]
 pub struct NotAnExpression(pub(super) String);
 
-/// A question that cannot be answered, because a label is absent that the answer depends on.
+/// The expression cannot be evaluated, because it depends on an absent label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no label {label:?}")]
 pub struct Unanswered {
@@ -61,8 +63,8 @@ impl Expression {
         self.evaluate(labels).unwrap_or(false)
     }
 
-    /// Like [`Expression::holds`], for whoever must tell why it does not: as in CEL, a part that cannot be
-    /// answered counts only when the others do not settle the whole.
+    /// Like [`Expression::holds`], with the reason if it does not hold. As in CEL, a part that cannot be evaluated
+    /// counts only if the others do not settle the result.
     pub fn evaluate(&self, labels: &Labels) -> Result<bool, Unanswered> {
         self.test.of(labels)
     }

@@ -16,7 +16,7 @@ use crate::validation::{Fields, ValidationErrors};
 pub enum Schedule {
     /// In the groups and windows for every day.
     Regular,
-    /// In the groups and windows for what cannot wait.
+    /// In the groups and windows for urgent versions.
     Critical,
     /// Everywhere at once: groups and windows do not count.
     Immediate,

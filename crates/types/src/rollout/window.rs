@@ -1,3 +1,5 @@
+//! Maintenance windows: weekly, in a time zone, with daylight saving. No clock: the time is always an argument.
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -144,9 +146,9 @@ impl fmt::Display for TimeZoneName {
     }
 }
 
-/// A stretch of hours that comes again every week: from `start_hour` on each of `days`, in a time zone.
-/// It may cross midnight. It lasts the same number of hours on days when clocks change; an hour that is
-/// skipped then opens at the moment of the change, and one that comes twice opens the first time only.
+/// A weekly maintenance window: from `start_hour` on each of `days`, in a time zone. It may cross midnight. It lasts
+/// the same number of hours on days with a daylight saving change; if its hour is skipped it opens at the moment of
+/// the change, and if its hour occurs twice it opens the first time only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeeklyWindow {
     /// The days on which it opens.

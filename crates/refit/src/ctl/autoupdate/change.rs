@@ -1,3 +1,5 @@
+//! Read-modify-write of a singleton resource with retry on conflict, for the `autoupdate` subcommands.
+
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_types::{Kind, Resource};

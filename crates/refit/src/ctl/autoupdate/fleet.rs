@@ -1,3 +1,6 @@
+//! The hosts that `plan` and `simulate` work on: read from a description file, or listed from the cluster, and merged
+//! into cohorts of equal hosts.
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The host list of `autoupdate status GROUP --hosts`, sorted by outcome.
+
 use refit_convert::moment;
 use refit_proto::code_of;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;

@@ -1,3 +1,5 @@
+//! `refitctl autoupdate plan`: computes a preview locally from the cluster's or a file's resources. Changes nothing.
+
 use jiff::Timestamp;
 use refit_rollout::preview;
 

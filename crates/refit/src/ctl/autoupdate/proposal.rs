@@ -1,3 +1,5 @@
+//! The rollout that `plan` and `simulate` look at: resources from files, completed by those of the cluster.
+
 use std::path::PathBuf;
 
 use jiff::Timestamp;

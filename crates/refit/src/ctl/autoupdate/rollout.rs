@@ -1,3 +1,5 @@
+//! The rollout status as `refitctl` shows it and as its JSON output spells it, converted from the wire.
+
 use jiff::Timestamp;
 use refit_convert::{moment, waiting_in_words};
 use refit_proto::rollouts::v1 as wire;

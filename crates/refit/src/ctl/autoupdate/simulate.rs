@@ -1,3 +1,5 @@
+//! `refitctl autoupdate simulate`: runs the rollout engine locally over simulated hosts. Changes nothing.
+
 use std::path::PathBuf;
 
 use jiff::Timestamp;

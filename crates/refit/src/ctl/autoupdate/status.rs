@@ -1,3 +1,5 @@
+//! `refitctl autoupdate status`: formats the rollout status for people.
+
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use refit_proto::rollouts::v1::GetRolloutRequest;

@@ -1,3 +1,5 @@
+//! `refitctl autoupdate update`: edits the version and the maintenance configuration field by field.
+
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_types::{Kind, Schedule, Version};
 use serde_json::{Map, Value, json};

@@ -1,3 +1,5 @@
+//! `refitctl autoupdate watch`: polls the rollout status and redraws it when it changes.
+
 use std::io::IsTerminal;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Errors of SQLite itself, injected by triggers or by a full disk, and group commit under load.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -51,7 +53,7 @@ async fn an_error_midway_undoes_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_shares_a_batch_with_a_failure_is_told_the_truth() {
+async fn every_write_of_a_failed_batch_reports_what_is_stored() {
     let (_directory, path) = place();
     let store = open(&path);
     poison(&path, "INSERT", "NEW");
@@ -203,7 +205,7 @@ async fn assert_whole(store: &SqliteBackend, written: u64) {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_got_over() {
+async fn a_full_disk_is_reported_and_recovered_from() {
     if let Some(path) = child_store() {
         return fill_the_disk(&path).await;
     }
@@ -215,7 +217,8 @@ async fn a_full_disk_is_said_and_got_over() {
         command.args(["--map-root-user", "--mount", "sh", "-c", &mount, "sh"]);
         command
     };
-    let test = child("trouble::a_full_disk_is_said_and_got_over", &directory.path().join("store.db"));
+    let test =
+        child("failures::a_full_disk_is_reported_and_recovered_from", &directory.path().join("store.db"));
     let mut command = in_tmpfs("exec \"$@\"");
     command.arg(test.get_program()).args(test.get_args());
     command.envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))));
