@@ -1,3 +1,5 @@
+//! systemd's notification protocol, for the service's state.
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -6,10 +8,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where systemd says that it wants to be told.
+/// Where systemd says that it listens.
 pub(crate) const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Tells systemd how the service is (its sd_notify protocol); tells nobody when systemd did not ask.
+/// Notifies systemd of the state of the service (sd_notify); does nothing when systemd did not ask for it.
 ///
 /// A message that cannot be sent is logged and never holds the agent up.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl Notify {
         let Some(socket) = socket.filter(|socket| !socket.is_empty()) else { return Self { target: None } };
         let target = open(socket);
         if let Err(error) = &target {
-            tracing::warn!(socket = %socket.display(), %error, "systemd cannot be told how the agent is");
+            tracing::warn!(socket = %socket.display(), %error, "cannot notify systemd");
         }
         Self { target: target.ok() }
     }
@@ -56,7 +58,7 @@ impl Notify {
     fn send(&self, message: &str) {
         let Some((socket, address)) = &self.target else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::debug!(%error, "systemd was not told");
+            tracing::debug!(%error, "cannot notify systemd");
         }
     }
 }
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_no_trouble() {
+    fn an_absent_socket_is_no_error() {
         for nobody in [None, Some(""), Some("/no/such/socket"), Some("vsock:2:1"), Some("relative")] {
             let notify = Notify::to(nobody.map(OsStr::new));
             notify.ready("x");

@@ -1,3 +1,5 @@
+//! The join token as it is configured: a secret that no log or error shows.
+
 use std::fmt;
 
 use serde::Deserialize;
