@@ -75,20 +75,20 @@ mod tests {
 
     #[test]
     fn a_phase_is_read_from_either_field_and_never_guessed() {
-        let told = |phase: &str, phase_code: i32| {
+        let read_phase = |phase: &str, phase_code: i32| {
             let rotation = wire::Rotation { id: "r1".into(), phase: phase.into(), phase_code };
             authorities(wire::Authorities { rotation: Some(rotation), ..Default::default() })
         };
         let rollback = refit_proto::v1::RotationPhase::Rollback.into();
         for (phase, code) in [("rollback", rollback), ("rollback", 0), ("", rollback), ("rollback", 99)] {
-            let read = told(phase, code).unwrap();
+            let read = read_phase(phase, code).unwrap();
             assert_eq!((read.phase, read.rotation_id.as_str()), (Phase::Rollback, "r1"), "{phase:?} {code}");
         }
         // An unknown phase is not followed: the agent keeps its identities.
         for (phase, code) in [("revoke", 99), ("revoke", 0), ("", 99), ("", 0)] {
-            let refused = told(phase, code).unwrap_err().to_string();
+            let refused = read_phase(phase, code).unwrap_err().to_string();
             assert!(refused.contains("phase: "), "{refused}");
         }
-        assert!(told("", 99).unwrap_err().to_string().contains("99"), "what came is named");
+        assert!(read_phase("", 99).unwrap_err().to_string().contains("99"), "what came is named");
     }
 }

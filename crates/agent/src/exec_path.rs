@@ -43,7 +43,7 @@ impl ExecPath {
         &self.path
     }
 
-    /// All behind the program's name.
+    /// The arguments after the program's name.
     pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }

@@ -94,7 +94,7 @@ mod tests {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
-    fn tells(name: &OsStr, socket: &UnixDatagram) {
+    fn notifies(name: &OsStr, socket: &UnixDatagram) {
         socket.set_nonblocking(true).unwrap();
         let notify = Notify::to(Some(name));
         notify.ready("connected to\nREADY=0");
@@ -114,17 +114,17 @@ mod tests {
     fn systemd_hears_of_every_step() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        tells(path.as_os_str(), &UnixDatagram::bind(&path).unwrap());
+        notifies(path.as_os_str(), &UnixDatagram::bind(&path).unwrap());
 
         let name = format!("refit-agent-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
-        tells(OsStr::new(&format!("@{name}")), &UnixDatagram::bind_addr(&address).unwrap());
+        notifies(OsStr::new(&format!("@{name}")), &UnixDatagram::bind_addr(&address).unwrap());
     }
 
     #[test]
     fn an_absent_socket_is_no_error() {
-        for nobody in [None, Some(""), Some("/no/such/socket"), Some("vsock:2:1"), Some("relative")] {
-            let notify = Notify::to(nobody.map(OsStr::new));
+        for absent in [None, Some(""), Some("/no/such/socket"), Some("vsock:2:1"), Some("relative")] {
+            let notify = Notify::to(absent.map(OsStr::new));
             notify.ready("x");
             notify.stopping();
         }

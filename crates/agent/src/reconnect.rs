@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 /// How the process ends when it has not reached the control plane for too long: `EX_TEMPFAIL`, so that a
-/// service manager and a script can tell it from a fault of the agent.
+/// service manager and a script can tell it from an error of the agent.
 pub const EXIT_UNREACHABLE: u8 = 75;
 
-/// How long an agent goes on without the control plane when nobody says. Its exit lets the updater act
+/// How long an agent runs without the control plane by default. Its exit lets the updater act
 /// without a maintenance window, which may be what brings it back.
 pub const DEFAULT_UNREACHABLE_EXIT: Duration = Duration::from_secs(5 * 60);
 

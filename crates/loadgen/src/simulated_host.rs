@@ -17,7 +17,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::f
 /// An agent or an updater that gets no answer for so long asks again, elsewhere.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a simulated host does when it is told to upgrade.
+/// What a simulated host does when it is instructed to update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conduct {
     /// It has the new version after a while.
@@ -41,7 +41,7 @@ pub struct HostOptions {
     pub labels: HashMap<String, String>,
     /// The version that it starts with.
     pub version: String,
-    /// What it does when told.
+    /// What it does when instructed to update.
     pub conduct: Conduct,
     /// How long an update takes.
     pub takes: Duration,

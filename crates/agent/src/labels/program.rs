@@ -21,7 +21,7 @@ pub const COMMAND_TIME_LIMIT: Duration = Duration::from_secs(10);
 /// How much a label's program may print; more is a mistake in it, not a value.
 pub const MAX_OUTPUT_BYTES: usize = 4096;
 
-/// The kernel ends what is killed at once, unless it hangs in the kernel itself: then nobody waits for it.
+/// A killed process ends at once, unless it hangs in the kernel: then it is not waited for.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Settings of Refit itself, the join token among them, which programs must not see.
