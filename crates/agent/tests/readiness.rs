@@ -79,7 +79,8 @@ async fn no_agent_and_a_silent_one_are_told_apart() {
     );
     fs::remove_file(&path).unwrap();
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
-    for (answer, expected) in [("", "ended or reloaded"), ("hello\n", "is not an agent"), ("{}", "`version`")]
+    for (answer, expected) in
+        [("", "ended or reloaded"), ("hello\n", "cannot understand the answer"), ("{}", "`version`")]
     {
         let stranger = async {
             let (mut asking, _) = listener.accept().await.unwrap();
