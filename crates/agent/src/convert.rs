@@ -1,3 +1,5 @@
+//! Connections to the control plane, and conversion between its messages and identities.
+
 use refit_identity::{
     Authorities, Certificate, HostCertificates, Identity, IdentitySlot, PrivateKey, SERVER_NAME,
     client_config,
@@ -10,7 +12,7 @@ use tonic::transport::Channel;
 
 use crate::{ProxyAddress, RpcError};
 
-/// A connection to that server that shows `identity`.
+/// A connection to that server, authenticated by `identity`.
 pub(crate) async fn connect(proxy: &ProxyAddress, identity: &Identity) -> Result<Channel, RpcError> {
     dial_with(proxy, client_config(identity)?).await
 }
@@ -21,7 +23,7 @@ pub(crate) async fn dial_with(proxy: &ProxyAddress, tls: rustls::ClientConfig) -
     Ok(dial(&proxy.to_string(), name, tls).await?)
 }
 
-/// What the server says of the cluster's authorities.
+/// The cluster's authorities, as the server sent them.
 pub(crate) fn authorities(from: wire::Authorities) -> Result<Authorities, RpcError> {
     let certificates = from.tls_ca_certs.iter().map(|pem| Certificate::from_pem(pem));
     let rotation = from.rotation.unwrap_or_default();
@@ -33,7 +35,7 @@ pub(crate) fn authorities(from: wire::Authorities) -> Result<Authorities, RpcErr
     })
 }
 
-/// Asks for an identity of that role over that key.
+/// The request for an identity of that role over that key.
 pub(crate) fn role_request(role: AgentRole, key: &PrivateKey) -> Result<wire::RoleRequest, RpcError> {
     Ok(wire::RoleRequest {
         role: role.to_string(),
@@ -60,7 +62,7 @@ pub(crate) fn identity(
     )?)
 }
 
-/// Whether a refusal to connect is about who the other side is, and not about whether it is there.
+/// Whether a connection failed because the server is not trusted, not because it is unreachable.
 pub(crate) fn is_distrust(error: &DialError) -> bool {
     matches!(error, DialError::Untrusted { .. })
 }
@@ -73,20 +75,20 @@ mod tests {
 
     #[test]
     fn a_phase_is_read_from_either_field_and_never_guessed() {
-        let told = |phase: &str, phase_code: i32| {
+        let read_phase = |phase: &str, phase_code: i32| {
             let rotation = wire::Rotation { id: "r1".into(), phase: phase.into(), phase_code };
             authorities(wire::Authorities { rotation: Some(rotation), ..Default::default() })
         };
         let rollback = refit_proto::v1::RotationPhase::Rollback.into();
         for (phase, code) in [("rollback", rollback), ("rollback", 0), ("", rollback), ("rollback", 99)] {
-            let read = told(phase, code).unwrap();
+            let read = read_phase(phase, code).unwrap();
             assert_eq!((read.phase, read.rotation_id.as_str()), (Phase::Rollback, "r1"), "{phase:?} {code}");
         }
-        // Following would be a guess: the agent stays as it is.
+        // An unknown phase is not followed: the agent keeps its identities.
         for (phase, code) in [("revoke", 99), ("revoke", 0), ("", 99), ("", 0)] {
-            let refused = told(phase, code).unwrap_err().to_string();
+            let refused = read_phase(phase, code).unwrap_err().to_string();
             assert!(refused.contains("phase: "), "{refused}");
         }
-        assert!(told("", 99).unwrap_err().to_string().contains("99"), "what came is named");
+        assert!(read_phase("", 99).unwrap_err().to_string().contains("99"), "what came is named");
     }
 }

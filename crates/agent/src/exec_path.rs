@@ -1,3 +1,5 @@
+//! The path by which this process was started, for a reload to re-execute.
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -15,10 +17,10 @@ pub struct ExecPath {
     arguments: Vec<OsString>,
 }
 
-/// It cannot be told by which path this process was started.
+/// The path by which this process was started cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the agent cannot tell by which path it was started ({called:?} is not in PATH), so it cannot reload: \
+    "cannot determine the path by which the agent was started ({called:?} is not in PATH), so it cannot reload: \
      start it by its full path"
 )]
 pub struct ExecPathError {
@@ -41,7 +43,7 @@ impl ExecPath {
         &self.path
     }
 
-    /// All behind the program's name.
+    /// The arguments after the program's name.
     pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }

@@ -1,3 +1,5 @@
+//! The open stream of heartbeats: what is reported, when, and how long a reply may take.
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,12 +15,12 @@ use tonic::{Status, Streaming};
 
 use crate::{ProxyAddress, RpcError, UpdaterReport, convert};
 
-/// Heartbeats that wait for the connection: one is under way, one may be next.
+/// Heartbeats queued for the connection: one in flight, one next.
 const OUTBOX: usize = 2;
-/// A server that works answers a heartbeat at once.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// A working server replies to a heartbeat at once.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the agent says of itself, always as it is now.
+/// Everything that a heartbeat reports, as it is at that moment.
 #[derive(Debug, Clone)]
 pub(crate) struct HeartbeatSource {
     pub(crate) hostname: String,
@@ -64,10 +66,9 @@ impl HeartbeatSource {
         }
     }
 
-    /// Returns when something changed that the control plane should know at once. A source that is gone
-    /// changes no more.
+    /// Returns when something changed that the control plane should know at once.
     async fn changed(&mut self) {
-        // A source without commands is gone from the start, and must not silence the others.
+        // Labels without commands close their channel at once, which must not hide changes of the others.
         tokio::select! {
             Ok(()) = self.instance_labels.changed() => {}
             Ok(()) = self.node_labels.changed() => {}
@@ -77,47 +78,50 @@ impl HeartbeatSource {
     }
 }
 
-/// A connection over which heartbeats go.
+/// A connection with an open stream of heartbeats.
 pub(crate) struct HeartbeatStream {
     channel: Channel,
     outbox: mpsc::Sender<HeartbeatRequest>,
     replies: Streaming<HeartbeatReply>,
     /// When the next heartbeat is due at the latest.
     due: tokio::time::Instant,
-    /// Until when the server has to answer the last one.
-    answer_by: Option<tokio::time::Instant>,
+    /// When the server has to have replied to the last one.
+    reply_by: Option<tokio::time::Instant>,
 }
 
 impl HeartbeatStream {
-    /// Connects as `identity` and sends the first heartbeat; the server's answer proves that it knows us.
+    /// Connects as `identity` and sends the first heartbeat; the reply proves that the server accepts it.
     pub(crate) async fn start(
         proxy: &ProxyAddress,
         identity: &Identity,
-        portrait: &mut HeartbeatSource,
+        source: &mut HeartbeatSource,
     ) -> Result<(Self, HeartbeatReply), RpcError> {
         let channel = convert::connect(proxy, identity).await?;
         let (outbox, sent) = mpsc::channel(OUTBOX);
         let gone = || Status::unavailable("the server ended the connection");
-        outbox.send(portrait.heartbeat()).await.map_err(|_| gone())?;
+        outbox.send(source.heartbeat()).await.map_err(|_| gone())?;
         let mut client = AgentServiceClient::new(channel.clone());
         let opening = async {
             let mut replies = client.heartbeat(ReceiverStream::new(sent)).await?.into_inner();
             let first = replies.message().await?.ok_or_else(gone)?;
             Ok::<_, Status>((replies, first))
         };
-        let (replies, first) = tokio::time::timeout(ANSWER_WITHIN, opening)
+        let (replies, first) = tokio::time::timeout(REPLY_TIMEOUT, opening)
             .await
-            .map_err(|_| Status::deadline_exceeded("the server does not answer"))??;
-        let due = tokio::time::Instant::now() + next(&first);
-        Ok((Self { channel, outbox, replies, due, answer_by: None }, first))
+            .map_err(|_| Status::deadline_exceeded("the server does not reply"))??;
+        let due = tokio::time::Instant::now() + interval(&first);
+        Ok((Self { channel, outbox, replies, due, reply_by: None }, first))
     }
 
-    /// Keeps the heart beating until the server says something.
-    pub(crate) async fn next(&mut self, portrait: &mut HeartbeatSource) -> Result<HeartbeatReply, RpcError> {
+    /// Sends heartbeats when they are due until the server replies.
+    pub(crate) async fn next_reply(
+        &mut self,
+        source: &mut HeartbeatSource,
+    ) -> Result<HeartbeatReply, RpcError> {
         loop {
-            let answer_by = self.answer_by;
+            let reply_by = self.reply_by;
             let overdue = async {
-                match answer_by {
+                match reply_by {
                     Some(by) => tokio::time::sleep_until(by).await,
                     None => std::future::pending().await,
                 }
@@ -125,35 +129,35 @@ impl HeartbeatStream {
             tokio::select! {
                 reply = self.replies.message() => {
                     let reply = reply?.ok_or_else(|| Status::unavailable("the server ended the connection"))?;
-                    self.answer_by = None;
-                    self.due = tokio::time::Instant::now() + next(&reply);
+                    self.reply_by = None;
+                    self.due = tokio::time::Instant::now() + interval(&reply);
                     return Ok(reply);
                 }
-                () = tokio::time::sleep_until(self.due) => self.beat(portrait).await?,
-                () = portrait.changed() => self.beat(portrait).await?,
-                () = overdue => return Err(Status::deadline_exceeded("the server does not answer heartbeats").into()),
+                () = tokio::time::sleep_until(self.due) => self.send(source).await?,
+                () = source.changed() => self.send(source).await?,
+                () = overdue => return Err(Status::deadline_exceeded("the server does not reply to heartbeats").into()),
             }
         }
     }
 
-    /// Tells the server at once how the agent is.
-    pub(crate) async fn beat(&mut self, portrait: &mut HeartbeatSource) -> Result<(), RpcError> {
+    /// Sends a heartbeat now.
+    pub(crate) async fn send(&mut self, source: &mut HeartbeatSource) -> Result<(), RpcError> {
         let now = tokio::time::Instant::now();
-        self.answer_by.get_or_insert(now + ANSWER_WITHIN);
-        self.due = now + ANSWER_WITHIN;
-        let sent = self.outbox.send(portrait.heartbeat()).await;
+        self.reply_by.get_or_insert(now + REPLY_TIMEOUT);
+        self.due = now + REPLY_TIMEOUT;
+        let sent = self.outbox.send(source.heartbeat()).await;
         sent.map_err(|_| Status::unavailable("the server ended the connection").into())
     }
 
-    /// What the server says of the authorities now.
+    /// The cluster's authorities as the server knows them now.
     pub(crate) async fn authorities(&self) -> Result<refit_identity::Authorities, RpcError> {
         let mut client = AgentServiceClient::new(self.channel.clone());
         convert::authorities(client.get_authorities(GetAuthoritiesRequest {}).await?.into_inner())
     }
 }
 
-/// The pace that the server asks for, with a jitter so that a fleet does not beat as one.
-fn next(reply: &HeartbeatReply) -> Duration {
+/// The interval that the server asks for, with jitter so that a fleet does not report in step.
+fn interval(reply: &HeartbeatReply) -> Duration {
     const SLOWEST: Duration = Duration::from_secs(300);
     let asked = reply.next.and_then(|next| Duration::try_from(next).ok()).unwrap_or(SLOWEST);
     asked.clamp(Duration::from_secs(1), SLOWEST).mul_f64(rand::random_range(0.8..1.0))

@@ -1,3 +1,5 @@
+//! The file with the host's UUID, created once and never replaced.
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,21 +8,21 @@ use refit_identity::atomic_file::{self, PUBLIC, directory_of};
 use refit_types::HostId;
 use uuid::Uuid;
 
-/// Why the host has no UUID that it could use.
+/// Why the UUID of the host cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostUuidError {
-    /// The file is there and says something else.
+    /// The file holds something else.
     #[error(
         "{path} does not hold a host UUID ({problem}): write the UUID that this host had into it \
          (`refitctl nodes ls` lists them), or delete the file to join as a new host", path = .path.display()
     )]
-    Garbled {
+    Invalid {
         /// Which file.
         path: PathBuf,
         /// What it holds.
         problem: String,
     },
-    /// The disk refused.
+    /// The file cannot be read or written.
     #[error("the host UUID in {path} cannot be {action}: {source}", path = .path.display())]
     File {
         /// Which file.
@@ -32,7 +34,7 @@ pub enum HostUuidError {
     },
 }
 
-/// The UUID that this host goes by; drawn once and on disk before anyone hears of it, because the
+/// The UUID that this host goes by; drawn once and on disk before it is first sent, because the
 /// control plane knows a host by nothing else.
 ///
 /// A file that cannot be understood is left as it is: a new UUID over it would make another host.
@@ -64,12 +66,14 @@ fn read(path: &Path) -> Result<Option<HostId>, HostUuidError> {
         "" => Err("it is empty".to_owned()),
         text => text.parse().map_err(|error: refit_types::NotAHostId| error.to_string()),
     };
-    parsed.map(Some).map_err(|problem| HostUuidError::Garbled { path: path.into(), problem })
+    parsed.map(Some).map_err(|problem| HostUuidError::Invalid { path: path.into(), problem })
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use refit_types::DataDir;
 
     use super::*;
 
@@ -78,7 +82,7 @@ mod tests {
     #[test]
     fn the_first_draw_stays() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("new/host_uuid");
+        let path = DataDir::new(directory.path().join("new")).host_uuid();
         let first = read_or_create_host_uuid(&path, || KNOWN).unwrap();
         assert_eq!(first, HostId::new(KNOWN));
         assert_eq!(fs::read_to_string(&path).unwrap(), "00000000-0000-0000-0000-000000000007\n");
@@ -91,7 +95,7 @@ mod tests {
     #[test]
     fn of_two_that_draw_at_once_one_wins() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("host_uuid");
+        let path = DataDir::new(directory.path()).host_uuid();
         let late = read_or_create_host_uuid(&path, || {
             read_or_create_host_uuid(&path, || KNOWN).unwrap();
             Uuid::from_u128(8)
@@ -100,17 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn a_garbled_file_is_told_and_kept() {
+    fn an_invalid_file_is_told_and_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("host_uuid");
-        for garbled in
+        let path = DataDir::new(directory.path()).host_uuid();
+        for invalid in
             [&b""[..], b"\n", b"00000000-0000", b"\xff\xfe", b"0000000000000000000000000000000000007"]
         {
-            fs::write(&path, garbled).unwrap();
+            fs::write(&path, invalid).unwrap();
             let error = read_or_create_host_uuid(&path, || KNOWN).unwrap_err().to_string();
             assert!(error.contains("host_uuid does not hold a host UUID"), "{error}");
             assert!(error.contains("delete the file"), "{error}");
-            assert_eq!(fs::read(&path).unwrap(), garbled);
+            assert_eq!(fs::read(&path).unwrap(), invalid);
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();

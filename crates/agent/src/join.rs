@@ -1,3 +1,5 @@
+//! Joining the cluster with a token, for every role that has no identity.
+
 use std::collections::BTreeSet;
 
 use refit_identity::{Identities, Identity, IdentitySlot, PrivateKey, pinned_client_config};

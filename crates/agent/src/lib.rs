@@ -1,13 +1,12 @@
-//! The agent on a host: its identity and its talk with the control plane ([`run`]), what it is told to do
-//! ([`Settings`]), what it says of its host ([`LabelSource`], [`UpdaterReport`]), and how it lives as a
+//! The agent on a host: its identity and its connection to the control plane ([`run`]), its configuration
+//! ([`Settings`]), what it reports of its host ([`LabelSource`], [`UpdaterReport`]), and how it behaves as a
 //! process that the updater and the service manager can rely on ([`PidFile`], [`ExecPath`], [`Signals`],
 //! [`ReadinessSocket`], [`Notify`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
-mod rotation_client;
-
+mod connection_loop;
 mod convert;
 mod exec_path;
 mod heartbeat_stream;
@@ -19,6 +18,7 @@ mod pid_file;
 mod readiness;
 mod reconnect;
 mod reexec;
+mod rotation_client;
 mod rpc_error;
 mod run;
 mod signals;
@@ -35,7 +35,7 @@ pub use host_uuid::{HostUuidError, read_or_create_host_uuid};
 pub use labels::{COMMAND_TIME_LIMIT, LabelCommand, LabelSource, MAX_OUTPUT_BYTES};
 pub use notify::Notify;
 pub use pid_file::{PidFile, PidFileError};
-pub use readiness::{AskError, Readiness, ReadinessSocket, SocketError, ask};
+pub use readiness::{Readiness, ReadinessError, ReadinessSocket, SocketError, query_readiness};
 pub use reconnect::{
     Contact, DEFAULT_UNREACHABLE_EXIT, EXIT_UNREACHABLE, LONGEST_BACKOFF, NextTry, contact, first_server,
     next_try,

@@ -1,3 +1,5 @@
+//! systemd's notification protocol, for the service's state.
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -6,10 +8,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where systemd says that it wants to be told.
+/// Where systemd says that it listens.
 pub(crate) const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Tells systemd how the service is (its sd_notify protocol); tells nobody when systemd did not ask.
+/// Notifies systemd of the state of the service (sd_notify); does nothing when systemd did not ask for it.
 ///
 /// A message that cannot be sent is logged and never holds the agent up.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl Notify {
         let Some(socket) = socket.filter(|socket| !socket.is_empty()) else { return Self { target: None } };
         let target = open(socket);
         if let Err(error) = &target {
-            tracing::warn!(socket = %socket.display(), %error, "systemd cannot be told how the agent is");
+            tracing::warn!(socket = %socket.display(), %error, "cannot notify systemd");
         }
         Self { target: target.ok() }
     }
@@ -56,7 +58,7 @@ impl Notify {
     fn send(&self, message: &str) {
         let Some((socket, address)) = &self.target else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::debug!(%error, "systemd was not told");
+            tracing::debug!(%error, "cannot notify systemd");
         }
     }
 }
@@ -92,7 +94,7 @@ mod tests {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
-    fn tells(name: &OsStr, socket: &UnixDatagram) {
+    fn notifies(name: &OsStr, socket: &UnixDatagram) {
         socket.set_nonblocking(true).unwrap();
         let notify = Notify::to(Some(name));
         notify.ready("connected to\nREADY=0");
@@ -112,17 +114,17 @@ mod tests {
     fn systemd_hears_of_every_step() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        tells(path.as_os_str(), &UnixDatagram::bind(&path).unwrap());
+        notifies(path.as_os_str(), &UnixDatagram::bind(&path).unwrap());
 
         let name = format!("refit-agent-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
-        tells(OsStr::new(&format!("@{name}")), &UnixDatagram::bind_addr(&address).unwrap());
+        notifies(OsStr::new(&format!("@{name}")), &UnixDatagram::bind_addr(&address).unwrap());
     }
 
     #[test]
-    fn nobody_there_is_no_trouble() {
-        for nobody in [None, Some(""), Some("/no/such/socket"), Some("vsock:2:1"), Some("relative")] {
-            let notify = Notify::to(nobody.map(OsStr::new));
+    fn an_absent_socket_is_no_error() {
+        for absent in [None, Some(""), Some("/no/such/socket"), Some("vsock:2:1"), Some("relative")] {
+            let notify = Notify::to(absent.map(OsStr::new));
             notify.ready("x");
             notify.stopping();
         }

@@ -1,3 +1,5 @@
+//! The PID file, whose lock makes one process the agent of a data directory, across re-execution.
+
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,11 +10,11 @@ use refit_identity::atomic_file::{self, PUBLIC};
 use refit_types::DataDir;
 use rustix::stdio::dup2_stdin;
 
-/// Others may look into the data directory; what is private there is private by itself.
+/// Others may list the data directory; private files in it have modes of their own.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// An agent that ends removes the file between our opening and locking it; each round means one such.
-const MOST_ROUNDS: usize = 100;
+/// An agent that ends may remove the file between our opening and locking it; each attempt is one such race.
+const MAX_ATTEMPTS: usize = 100;
 
 /// The right to be the agent of a data directory, for as long as this lives.
 ///
@@ -65,24 +67,24 @@ impl PidFile {
         if let Some(locked) = inherited(&path).map_err(failed("taken over"))? {
             return Ok(Self { path, locked });
         }
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ATTEMPTS {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
             let file = file.map_err(failed("opened"))?;
-            match claim(&file, &path).map_err(failed("locked"))? {
-                Claim::Ours => {
+            match try_lock(&file, &path).map_err(failed("locked"))? {
+                LockAttempt::Acquired => {
                     let locked = replace(&path).map_err(failed("written"))?;
                     return Ok(Self { path, locked });
                 }
-                Claim::Anothers => {
+                LockAttempt::HeldByAnother => {
                     let pid = fs::read_to_string(&path).unwrap_or_default();
                     let pid =
                         pid.trim().parse::<u32>().map_or_else(|_| "unknown".into(), |pid| pid.to_string());
                     return Err(PidFileError::Taken { pid, directory: directory.root().into() });
                 }
-                Claim::Gone => {}
+                LockAttempt::Replaced => {}
             }
         }
-        let error = io::Error::other("other agents of this data directory start and end all the time");
+        let error = io::Error::other("other agents of this data directory keep starting and ending");
         Err(failed("locked")(error))
     }
 
@@ -109,18 +111,18 @@ impl Drop for PidFile {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Claim {
-    Ours,
-    Anothers,
-    /// It was locked, but is not the one at its path any more: its lock says nothing.
-    Gone,
+enum LockAttempt {
+    Acquired,
+    HeldByAnother,
+    /// It was locked, but another file is at its path by now: the lock means nothing.
+    Replaced,
 }
 
-fn claim(file: &File, path: &Path) -> io::Result<Claim> {
+fn try_lock(file: &File, path: &Path) -> io::Result<LockAttempt> {
     match file.try_lock() {
-        Ok(()) if is_at(file, path) => Ok(Claim::Ours),
-        Ok(()) => Ok(Claim::Gone),
-        Err(TryLockError::WouldBlock) => Ok(Claim::Anothers),
+        Ok(()) if is_at(file, path) => Ok(LockAttempt::Acquired),
+        Ok(()) => Ok(LockAttempt::Replaced),
+        Err(TryLockError::WouldBlock) => Ok(LockAttempt::HeldByAnother),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
@@ -215,9 +217,9 @@ mod tests {
         fs::write(&path, "").unwrap();
         let early = File::open(&path).unwrap();
         let theirs = PidFile::take(&data).unwrap();
-        assert_eq!(claim(&early, &path).unwrap(), Claim::Gone);
+        assert_eq!(try_lock(&early, &path).unwrap(), LockAttempt::Replaced);
         drop(theirs);
-        assert_eq!(claim(&early, &path).unwrap(), Claim::Gone);
+        assert_eq!(try_lock(&early, &path).unwrap(), LockAttempt::Replaced);
     }
 
     #[test]

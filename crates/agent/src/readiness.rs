@@ -1,3 +1,5 @@
+//! The readiness socket: what the agent reports of itself to `refit agent status` and to the updater.
+
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -15,20 +17,20 @@ use tokio::sync::watch;
 
 /// The kernel keeps 108 bytes for a socket's path, with a zero at the end.
 const LONGEST_SOCKET_PATH: usize = 107;
-/// An agent that works answers at once; one that is stopped or wedged never does.
+/// A working agent answers at once; one that is stopped or hangs never does.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Far more than an answer needs.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
-/// Out of files, most likely: time for some to close.
+/// Most likely out of file descriptors: wait for some to close.
 const AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(200);
 
-/// How the agent is, for `refit agent status` and for the updater, which takes it as the proof that the
+/// The state of the agent, for `refit agent status` and for the updater, which takes it as the proof that the
 /// version it installed works. The two may be of different versions: unknown fields are passed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
     /// What runs.
     pub version: Version,
-    /// When this image began to run: later than a reload, if it obeyed.
+    /// When this process image started: after a reload, if that succeeded.
     pub started_at: Timestamp,
     /// Which process.
     pub pid: u32,
@@ -53,7 +55,7 @@ pub struct Readiness {
     pub identity_issuer: Option<CaPin>,
 }
 
-/// Why the agent cannot tell how it is.
+/// Why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The data directory is too deep.
@@ -77,43 +79,43 @@ pub enum SocketError {
     },
 }
 
-/// Why there is no answer. The first two are different things to do next.
+/// Why there is no answer. Each variant needs another remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum ReadinessError {
     /// No process listens.
-    #[error("no agent runs here: nobody listens at {path}", path = .0.display())]
+    #[error("no agent is running: nothing listens on {path}", path = .0.display())]
     NotRunning(PathBuf),
     /// One does, and says nothing.
     #[error("the agent does not answer: {path} was silent for {seconds}s", path = .path.display(),
         seconds = .within.as_secs())]
     Silent {
-        /// Where it was asked.
+        /// The socket.
         path: PathBuf,
         /// For how long.
         within: Duration,
     },
-    /// It ended, or re-executed, with the question in its hands.
-    #[error("the agent ended or reloaded while it was asked at {path}; ask again", path = .0.display())]
+    /// It ended, or re-executed, before it answered.
+    #[error("the agent ended or reloaded before it answered on {path}; try again", path = .0.display())]
     Interrupted(PathBuf),
-    /// It is none of ours, or of a version that speaks otherwise.
-    #[error("what answers at {path} is not an agent that this version understands: {problem}", path = .path.display())]
-    Garbled {
-        /// Where it was asked.
+    /// Another program answers, or an agent of an incompatible version.
+    #[error("cannot understand the answer on {path}: {problem}; is it an agent of another version?", path = .path.display())]
+    Invalid {
+        /// The socket.
         path: PathBuf,
         /// What is wrong with the answer.
         problem: String,
     },
     /// The socket may not be used.
-    #[error("the agent cannot be asked at {path}: {source}", path = .path.display())]
+    #[error("cannot connect to the agent on {path}: {source}", path = .path.display())]
     Refused {
-        /// Where.
+        /// The socket.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
 }
 
-/// Where the agent tells how it is. The file goes when this does, if it is still the same.
+/// The socket on which the agent reports its readiness. Dropping it removes the file, if it is still the same.
 #[derive(Debug)]
 pub struct ReadinessSocket {
     path: PathBuf,
@@ -146,13 +148,13 @@ impl ReadinessSocket {
         Ok(Self { path: path.into(), listener, identity: (made.dev(), made.ino()) })
     }
 
-    /// Answers everyone who connects with what is so at that moment, until it is dropped.
+    /// Answers every connection with the readiness of that moment, until it is dropped.
     pub async fn serve(self, readiness: watch::Receiver<Readiness>) {
         loop {
-            let mut asking = match self.listener.accept().await {
-                Ok((asking, _)) => asking,
+            let mut client = match self.listener.accept().await {
+                Ok((client, _)) => client,
                 Err(error) => {
-                    tracing::warn!(%error, "a question for the agent's readiness was not heard");
+                    tracing::warn!(%error, "cannot accept a connection on the readiness socket");
                     tokio::time::sleep(AFTER_FAILED_ACCEPT).await;
                     continue;
                 }
@@ -160,7 +162,7 @@ impl ReadinessSocket {
             let Ok(mut line) = serde_json::to_vec(&*readiness.borrow()) else { continue };
             line.push(b'\n');
             // It fits the socket's buffer: no one has to read it for this to end.
-            let _ = tokio::time::timeout(ANSWER_WITHIN, asking.write_all(&line)).await;
+            let _ = tokio::time::timeout(ANSWER_WITHIN, client.write_all(&line)).await;
         }
     }
 }
@@ -173,25 +175,27 @@ impl Drop for ReadinessSocket {
     }
 }
 
-/// Asks the agent behind that socket how it is.
-pub async fn ask(path: &Path) -> Result<Readiness, AskError> {
-    let silent = || AskError::Silent { path: path.into(), within: ANSWER_WITHIN };
-    let answer = tokio::time::timeout(ANSWER_WITHIN, question(path)).await.map_err(|_| silent())?;
+/// Reads the readiness of the agent behind that socket.
+pub async fn query_readiness(path: &Path) -> Result<Readiness, ReadinessError> {
+    let silent = || ReadinessError::Silent { path: path.into(), within: ANSWER_WITHIN };
+    let answer = tokio::time::timeout(ANSWER_WITHIN, read_answer(path)).await.map_err(|_| silent())?;
     let line = answer.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning(path.into()),
-        // Its queue is full of questions that it has not taken.
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ReadinessError::NotRunning(path.into()),
+        // The backlog is full: the agent accepts no connections.
         io::ErrorKind::WouldBlock => silent(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AskError::Interrupted(path.into()),
-        _ => AskError::Refused { path: path.into(), source },
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            ReadinessError::Interrupted(path.into())
+        }
+        _ => ReadinessError::Refused { path: path.into(), source },
     })?;
     if line.is_empty() {
-        return Err(AskError::Interrupted(path.into()));
+        return Err(ReadinessError::Interrupted(path.into()));
     }
     serde_json::from_slice(&line)
-        .map_err(|error| AskError::Garbled { path: path.into(), problem: error.to_string() })
+        .map_err(|error| ReadinessError::Invalid { path: path.into(), problem: error.to_string() })
 }
 
-async fn question(path: &Path) -> io::Result<Vec<u8>> {
+async fn read_answer(path: &Path) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect(path).await?;
     let mut line = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut line).await?;

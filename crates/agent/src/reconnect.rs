@@ -1,22 +1,24 @@
+//! When and where to connect next, and when to give up: pure functions of time and chance.
+
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 /// How the process ends when it has not reached the control plane for too long: `EX_TEMPFAIL`, so that a
-/// service manager and a script can tell it from a fault of the agent.
+/// service manager and a script can tell it from an error of the agent.
 pub const EXIT_UNREACHABLE: u8 = 75;
 
-/// How long an agent goes on without the control plane when nobody says. Its exit lets the updater act
+/// How long an agent runs without the control plane by default. Its exit lets the updater act
 /// without a maintenance window, which may be what brings it back.
 pub const DEFAULT_UNREACHABLE_EXIT: Duration = Duration::from_secs(5 * 60);
 
-/// A server that is back is found within this time, however long it was away.
+/// A server that is back is found within this time, however long it was down.
 pub const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Even the luckiest draw leaves a refusing server this much peace.
+/// The shortest wait, whatever was drawn, so that a refusing server is not flooded.
 const SHORTEST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Whether the control plane has been away for too long.
+/// Whether the control plane has been unreachable for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contact {
     /// No; ask again after `left`.
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_server_has_its_turn_before_the_wait_grows() {
+    fn every_server_is_tried_before_the_wait_grows() {
         let three = NonZeroUsize::new(3).unwrap();
         let tries: Vec<_> =
             (1..=8).map(|failures| next_try(failures, failures as usize, three, 1.0)).collect();

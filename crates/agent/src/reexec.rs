@@ -1,3 +1,5 @@
+//! Re-execution under the same process id, with the lock handed on.
+
 use std::convert::Infallible;
 use std::env;
 use std::ffi::{CString, NulError, OsStr, OsString};
@@ -12,19 +14,19 @@ use rustix::stdio::dup2_stdin;
 
 use crate::{ExecPath, PidFile};
 
-/// Why the process goes on as what it is.
+/// Why the process could not be re-executed; it keeps running.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the agent cannot re-execute {path} and goes on with the version that it is: {source}; \
-     put a program there and reload again", path = .path.display()
+    "cannot re-execute {path}: {source}; the agent keeps running its current version: \
+     put a binary there and reload again", path = .path.display()
 )]
 pub struct ReexecError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// Makes this process, under the same id, what is at the path that it was started by now, with the same
-/// arguments and environment. Returns only when that cannot be.
+/// Re-executes the binary at the path that this process was started by, with the same process id, arguments
+/// and environment. Returns only when that fails.
 ///
 /// All other files and sockets close by themselves. The lock passes on as the next image's standard
 /// input, and a further SIGHUP waits until the next image listens ([`crate::Signals::listen`]) instead

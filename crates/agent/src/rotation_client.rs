@@ -1,3 +1,5 @@
+//! Follows a rotation of the authorities, and renews identities, over the network.
+
 use refit_identity::{AgentState, Authorities, Identities, IdentitySlot, PrivateKey, Step, next_step};
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{RenewRequest, Rotation};
@@ -5,12 +7,12 @@ use refit_types::AgentRole;
 
 use crate::{ProxyAddress, RpcError, convert};
 
-/// A role needs three steps at most to be where its server is; more would be going in circles.
+/// A role needs at most three steps to reach the phase of its server; more would be a loop.
 const MOST_STEPS: usize = 8;
 
-/// Where the host stands in a rotation: where all of its roles do. Nowhere if one is behind the others, as
-/// after a stop between two of them, so that the server does not count on it and all are brought there.
-pub(crate) fn standing<'a>(states: impl IntoIterator<Item = &'a AgentState>) -> Rotation {
+/// The phase of a rotation that all roles of the host have followed. None if one lags behind the others, as
+/// after a crash between two of them, so that the server has all of them follow again.
+pub(crate) fn reported_rotation<'a>(states: impl IntoIterator<Item = &'a AgentState>) -> Rotation {
     let mut states = states.into_iter().map(|state| (&state.rotation_id, state.phase));
     match states.next() {
         Some((id, phase)) if states.all(|other| other == (id, phase)) => Rotation::at(id, phase.as_str()),
@@ -18,7 +20,7 @@ pub(crate) fn standing<'a>(states: impl IntoIterator<Item = &'a AgentState>) -> 
     }
 }
 
-/// Brings one role to where the server says that the rotation stands.
+/// Brings one role to the phase of the rotation that the server reports.
 pub(crate) async fn follow(
     identities: &Identities,
     role: AgentRole,
@@ -32,17 +34,17 @@ pub(crate) async fn follow(
             Step::Request { into } => renew(identities, role, proxy, into).await?,
             Step::Rejoin => {
                 return Err(RpcError::Answer(format!(
-                    "its authorities have been replaced while this host was away; remove {} and join again",
+                    "its authorities were replaced while this host was disconnected; remove {} and join again",
                     identities.describe()
                 )));
             }
             step => identities.carry_out(role, &step).await?,
         }
     }
-    Err(RpcError::Answer(format!("the role {role} does not come to rest in the rotation")))
+    Err(RpcError::Answer(format!("role {role}: rotation did not converge after {MOST_STEPS} steps")))
 }
 
-/// Has a new key signed for the role, as the identity that it presents now, and stores it.
+/// Has a new key signed for the role, authenticated by its active identity, and stores the result.
 pub(crate) async fn renew(
     identities: &Identities,
     role: AgentRole,
@@ -61,7 +63,7 @@ pub(crate) async fn renew(
     let authorities = convert::authorities(renewed.authorities.unwrap_or_default())?;
     let identity = convert::identity(into, key, renewed.identity.unwrap_or_default(), &authorities)?;
     identities.store(role, into, &identity).await?;
-    tracing::info!(%role, slot = %into, expires = %identity.expires(), "has a new identity");
+    tracing::info!(%role, slot = %into, expires = %identity.expires(), "obtained a new identity");
     Ok(())
 }
 
@@ -76,18 +78,18 @@ mod tests {
         let at = |id: &str, phase, presents| AgentState { rotation_id: id.into(), phase, presents };
         let node = at("r1", Phase::UpdateClients, IdentitySlot::Replacement);
         let there = Rotation::at("r1", "update_clients");
-        assert_eq!(standing([&node]), there);
-        assert_eq!(standing([&node, &at("r1", Phase::UpdateClients, IdentitySlot::Current)]), there);
+        assert_eq!(reported_rotation([&node]), there);
+        assert_eq!(reported_rotation([&node, &at("r1", Phase::UpdateClients, IdentitySlot::Current)]), there);
         let behind = [
             AgentState::default(),
             at("r1", Phase::Init, IdentitySlot::Current),
             at("r0", node.phase, node.presents),
         ];
         for kube in &behind {
-            assert_eq!(standing([&node, kube]), Rotation::default(), "{kube:?}");
-            assert_eq!(standing([kube, &node]), Rotation::default(), "{kube:?}");
+            assert_eq!(reported_rotation([&node, kube]), Rotation::default(), "{kube:?}");
+            assert_eq!(reported_rotation([kube, &node]), Rotation::default(), "{kube:?}");
         }
         let never = Rotation::at("", "standby");
-        assert_eq!(standing([&AgentState::default(), &AgentState::default()]), never);
+        assert_eq!(reported_rotation([&AgentState::default(), &AgentState::default()]), never);
     }
 }

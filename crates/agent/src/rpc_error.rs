@@ -1,14 +1,16 @@
+//! Why a call to the control plane failed, and whether a retry can help.
+
 use refit_identity::IdentityStoreError;
 use refit_proto::DialError;
 use tonic::{Code, Status};
 
 use crate::convert::is_distrust;
 
-/// Why a talk with the control plane came to nothing.
+/// Why a call to the control plane failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// No connection.
-    #[error("{}", in_words(.0))]
+    #[error("{}", dial_message(.0))]
     Dial(#[from] DialError),
     /// The server refused, or could not do it now.
     #[error("{}", .0.message())]
@@ -18,14 +20,14 @@ pub enum RpcError {
     Answer(String),
     /// Keys and certificates.
     #[error(transparent)]
-    Pki(#[from] refit_identity::Error),
+    Identity(#[from] refit_identity::Error),
     /// The agent's own store.
     #[error(transparent)]
     Store(#[from] IdentityStoreError),
 }
 
-/// A server that is there and is not trusted has been reached.
-fn in_words(error: &DialError) -> String {
+/// A server that is not trusted was reached: it must not be called unreachable.
+fn dial_message(error: &DialError) -> String {
     match error {
         DialError::Untrusted { .. } => error.to_string(),
         _ => format!("the control plane cannot be reached: {error}"),
@@ -39,7 +41,7 @@ impl From<Status> for RpcError {
 }
 
 impl RpcError {
-    /// Whether the same will come of it however often it is tried: a bad token, a foreign cluster.
+    /// Whether a retry cannot succeed: a bad token, a foreign cluster.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Dial(error) => is_distrust(error) || matches!(error, DialError::Address(_)),
@@ -52,12 +54,11 @@ impl RpcError {
                     | Code::NotFound
                     | Code::Unimplemented
             ),
-            Self::Answer(_) | Self::Pki(_) => true,
-            Self::Store(_) => true,
+            Self::Answer(_) | Self::Identity(_) | Self::Store(_) => true,
         }
     }
 
-    /// Whether the two sides do not know each other.
+    /// Whether one side does not accept the certificate of the other.
     pub fn is_distrust(&self) -> bool {
         match self {
             Self::Dial(error) => is_distrust(error),

@@ -1,3 +1,5 @@
+//! The signals that the agent obeys.
+
 use std::io;
 
 use nix::sys::signal::SigSet;
@@ -8,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum SignalRequest {
     /// SIGTERM or SIGINT: finish what is under way, and end. A second one means at once.
     Drain,
-    /// SIGHUP: become what is at the path that the agent was started by now.
+    /// SIGHUP: re-execute the binary at the path that the agent was started by.
     Reload,
 }
 

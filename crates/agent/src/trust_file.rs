@@ -1,3 +1,5 @@
+//! The file of trusted authorities that the agent keeps current for the updater.
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ pub enum TrustFileError {
     /// A file without authorities would lock the updater out.
     #[error("{path} is kept as it is: the control plane named no authority to trust", path = .0.display())]
     NoAuthority(PathBuf),
-    /// The disk refused.
+    /// The file cannot be written.
     #[error("the trusted authorities cannot be written to {path}: {source}", path = .path.display())]
     File {
         /// Which file.
@@ -58,6 +60,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use refit_testbed::Certificates;
+    use refit_types::DataDir;
 
     use super::*;
 
@@ -68,7 +71,7 @@ mod tests {
     #[test]
     fn it_is_written_only_when_the_authorities_change() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TrustFile::new(directory.path().join("trust.pem"));
+        let file = TrustFile::new(DataDir::new(directory.path()).trust());
         let (old, new) = (authority(), authority());
         assert!(file.keep(std::slice::from_ref(&old)).unwrap());
         let first = fs::metadata(file.path()).unwrap();
@@ -84,7 +87,7 @@ mod tests {
     #[test]
     fn nothing_to_trust_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TrustFile::new(directory.path().join("trust.pem"));
+        let file = TrustFile::new(DataDir::new(directory.path()).trust());
         file.keep(&[authority()]).unwrap();
         let before = fs::read(file.path()).unwrap();
         assert!(matches!(file.keep(&[]), Err(TrustFileError::NoAuthority(_))));

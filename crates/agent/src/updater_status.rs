@@ -1,3 +1,5 @@
+//! The updater's status file, read again whenever it changes. The agent sends it along in heartbeats.
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -7,9 +9,9 @@ use std::time::Duration;
 use refit_types::UpdaterStatus;
 use tokio::sync::watch;
 
-/// Often enough for a rollout that moves in seconds, and one `stat` each time. Not inotify: the file, and
-/// the directory above it, come and go by renames, and some file systems tell nothing.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Often enough for a rollout that moves in seconds, at the cost of one `stat`. Not inotify: the file and its
+/// directory are replaced by renames, and some file systems send no events.
+const POLL_EVERY: Duration = Duration::from_secs(2);
 /// Every heartbeat carries the text.
 const MAX_BYTES: u64 = UpdaterStatus::MAX_BYTES as u64;
 
@@ -26,16 +28,16 @@ pub struct UpdaterReport {
 /// Follows the updater's status file until the last receiver is gone. Nothing while there has been none;
 /// a file that is gone or cannot be understood leaves the last good one in place and is logged once.
 pub fn watch_updater_status(path: PathBuf) -> watch::Receiver<Option<UpdaterReport>> {
-    let mut follower = Follower::new(path);
-    let (reports, receiver) = watch::channel(follower.look());
+    let mut reader = StatusReader::new(path);
+    let (reports, receiver) = watch::channel(reader.read_if_changed());
     tokio::spawn(async move {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut polls = tokio::time::interval(POLL_EVERY);
         loop {
             tokio::select! {
                 () = reports.closed() => return,
-                _ = looks.tick() => {}
+                _ = polls.tick() => {}
             }
-            if let Some(report) = follower.look() {
+            if let Some(report) = reader.read_if_changed() {
                 reports.send_replace(Some(report));
             }
         }
@@ -43,9 +45,9 @@ pub fn watch_updater_status(path: PathBuf) -> watch::Receiver<Option<UpdaterRepo
     receiver
 }
 
-/// Two of one file that are equal mean that nobody wrote between them.
+/// Identifies the contents of a file: equal versions mean that it was not written in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
@@ -53,26 +55,27 @@ struct Stamp {
 }
 
 #[derive(Debug)]
-struct Follower {
+struct StatusReader {
     path: PathBuf,
     /// Of the last good one: what is bad may be half-written, and is read again each time.
-    seen: Option<Stamp>,
+    seen: Option<FileVersion>,
     last: Option<UpdaterReport>,
-    trouble: Option<String>,
+    /// The error that was last logged, so that it is logged once.
+    last_error: Option<String>,
 }
 
-impl Follower {
+impl StatusReader {
     fn new(path: PathBuf) -> Self {
-        Self { path, seen: None, last: None, trouble: None }
+        Self { path, seen: None, last: None, last_error: None }
     }
 
     /// The report, if it is another than the last.
-    fn look(&mut self) -> Option<UpdaterReport> {
-        let trouble = match read(&self.path, self.seen.as_ref()) {
+    fn read_if_changed(&mut self) -> Option<UpdaterReport> {
+        let error_text = match read(&self.path, self.seen.as_ref()) {
             Ok(None) => None,
-            Ok(Some((stamp, report))) => {
-                self.seen = Some(stamp);
-                self.trouble = None;
+            Ok(Some((version_on_disk, report))) => {
+                self.seen = Some(version_on_disk);
+                self.last_error = None;
                 if self.last.as_ref() == Some(&report) {
                     return None;
                 }
@@ -82,32 +85,36 @@ impl Follower {
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.last.is_none() => None,
             Err(error) => Some(error.to_string()),
         };
-        if trouble.is_some() && trouble != self.trouble {
+        if error_text.is_some() && error_text != self.last_error {
             let path = self.path.display();
-            let problem = trouble.as_deref();
-            tracing::warn!(%path, problem, "the updater's status cannot be read; the last good one is kept");
+            let error = error_text.as_deref();
+            tracing::warn!(%path, error, "cannot read the updater's status file; keeping the last valid status");
         }
-        self.trouble = trouble;
+        self.last_error = error_text;
         None
     }
 }
 
 /// Nothing if the file is the one that was `seen`.
-fn read(path: &Path, seen: Option<&Stamp>) -> io::Result<Option<(Stamp, UpdaterReport)>> {
+fn read(path: &Path, seen: Option<&FileVersion>) -> io::Result<Option<(FileVersion, UpdaterReport)>> {
     let file = File::open(path)?;
-    // Of the open file, so that the stamp is of what is read.
+    // Of the open file, so that the version_on_disk is of what is read.
     let found = file.metadata()?;
     let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
     if !found.is_file() {
         return Err(invalid("it is not a file".into()));
     }
     let modified = (found.mtime(), found.mtime_nsec());
-    let stamp = Stamp { device: found.dev(), inode: found.ino(), size: found.size(), modified };
-    if seen == Some(&stamp) {
+    let version_on_disk =
+        FileVersion { device: found.dev(), inode: found.ino(), size: found.size(), modified };
+    if seen == Some(&version_on_disk) {
         return Ok(None);
     }
-    if stamp.size > MAX_BYTES {
-        return Err(invalid(format!("it has {} bytes, more than the {MAX_BYTES} allowed", stamp.size)));
+    if version_on_disk.size > MAX_BYTES {
+        return Err(invalid(format!(
+            "it has {} bytes, more than the {MAX_BYTES} allowed",
+            version_on_disk.size
+        )));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;
@@ -115,12 +122,14 @@ fn read(path: &Path, seen: Option<&Stamp>) -> io::Result<Option<(Stamp, UpdaterR
         return Err(invalid("it is not a JSON object".into()));
     }
     let status = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-    Ok(Some((stamp, UpdaterReport { status, text })))
+    Ok(Some((version_on_disk, UpdaterReport { status, text })))
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use refit_types::DataDir;
 
     use super::*;
 
@@ -131,35 +140,35 @@ mod tests {
     #[test]
     fn only_good_and_new_reports_count() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("versions/status.json");
-        let mut follower = Follower::new(path.clone());
-        assert_eq!(follower.look(), None);
-        assert_eq!(follower.trouble, None, "an absent file is no trouble at first");
+        let path = DataDir::new(directory.path()).updater_status();
+        let mut reader = StatusReader::new(path.clone());
+        assert_eq!(reader.read_if_changed(), None);
+        assert_eq!(reader.last_error, None, "an absent file is no error at first");
 
         fs::create_dir(path.parent().unwrap()).unwrap();
         fs::write(&path, status("1.2.3")).unwrap();
-        let report = follower.look().unwrap();
+        let report = reader.read_if_changed().unwrap();
         assert_eq!(report.text, status("1.2.3"));
         assert_eq!(report.status.agent_version_installed.unwrap().to_string(), "1.2.3");
-        assert_eq!(follower.look(), None);
+        assert_eq!(reader.read_if_changed(), None);
 
         let (half, huge) = (&status("1.2.4")[..20], "x".repeat(70_000));
         for bad in [half, "", "[]", "null", huge.as_str()] {
             fs::write(&path, bad).unwrap();
-            assert_eq!(follower.look(), None, "{bad:.30}");
-            assert!(follower.trouble.is_some(), "{bad:.30}");
+            assert_eq!(reader.read_if_changed(), None, "{bad:.30}");
+            assert!(reader.last_error.is_some(), "{bad:.30}");
         }
         fs::write(&path, b"\xff\xfe").unwrap();
-        assert_eq!(follower.look(), None);
+        assert_eq!(reader.read_if_changed(), None);
         fs::remove_file(&path).unwrap();
-        assert_eq!(follower.look(), None);
-        assert!(follower.trouble.as_ref().is_some_and(|trouble| trouble.contains("No such file")));
+        assert_eq!(reader.read_if_changed(), None);
+        assert!(reader.last_error.as_ref().is_some_and(|error| error.contains("No such file")));
 
         fs::write(&path, status("1.2.3")).unwrap();
-        assert_eq!(follower.look(), None, "it says what it said before");
-        assert_eq!(follower.trouble, None);
+        assert_eq!(reader.read_if_changed(), None, "it says what it said before");
+        assert_eq!(reader.last_error, None);
         fs::write(&path, status("1.2.4")).unwrap();
-        assert_eq!(follower.look().unwrap().text, status("1.2.4"));
+        assert_eq!(reader.read_if_changed().unwrap().text, status("1.2.4"));
     }
 
     #[tokio::test(start_paused = true)]

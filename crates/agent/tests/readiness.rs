@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use refit_agent::{AskError, Readiness, ReadinessSocket, SocketError, ask};
+use refit_agent::{Readiness, ReadinessError, ReadinessSocket, SocketError, query_readiness};
 use refit_testbed::eventually;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -38,9 +38,9 @@ async fn the_answer_is_what_is_so_now() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let (now, current) = watch::channel(readiness(false));
     let serving = tokio::spawn(socket.serve(current));
-    assert_eq!(ask(&path).await.unwrap(), readiness(false));
+    assert_eq!(query_readiness(&path).await.unwrap(), readiness(false));
     now.send_replace(readiness(true));
-    assert_eq!(ask(&path).await.unwrap(), readiness(true));
+    assert_eq!(query_readiness(&path).await.unwrap(), readiness(true));
 
     let mut line = String::new();
     tokio::net::UnixStream::connect(&path).await.unwrap().read_to_string(&mut line).await.unwrap();
@@ -52,37 +52,41 @@ async fn the_answer_is_what_is_so_now() {
     );
     let issuer = format!("sha256:{}", "0f".repeat(32)).parse().ok();
     now.send_replace(Readiness { identity_issuer: issuer, ..readiness(true) });
-    let issued = ask(&path).await.unwrap();
+    let issued = query_readiness(&path).await.unwrap();
     assert!(issued.identity_issuer.is_some() && issued.identity_issuer == issuer);
     now.send_replace(readiness(true));
     drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
-    assert_eq!(ask(&path).await.unwrap(), readiness(true), "after someone who went away");
+    assert_eq!(query_readiness(&path).await.unwrap(), readiness(true), "after someone who went away");
 
     serving.abort();
     eventually("the file is gone", Duration::from_secs(10), async || !path.exists()).await;
-    assert!(matches!(ask(&path).await, Err(AskError::NotRunning(_))));
+    assert!(matches!(query_readiness(&path).await, Err(ReadinessError::NotRunning(_))));
 }
 
 #[tokio::test]
 async fn no_agent_and_a_silent_one_are_told_apart() {
     let directory = refit_testbed::directory();
     let path = directory.path().join("agent.sock");
-    let nobody = ask(&path).await.unwrap_err();
-    assert!(nobody.to_string().starts_with("no agent runs here"), "{nobody}");
+    let nobody = query_readiness(&path).await.unwrap_err();
+    assert!(nobody.to_string().starts_with("no agent is running"), "{nobody}");
     let listener = UnixListener::bind(&path).unwrap();
-    let silent = ask(&path).await.unwrap_err();
-    assert!(matches!(silent, AskError::Silent { .. }), "{silent}");
+    let silent = query_readiness(&path).await.unwrap_err();
+    assert!(matches!(silent, ReadinessError::Silent { .. }), "{silent}");
     drop(listener);
-    assert!(matches!(ask(&path).await, Err(AskError::NotRunning(_))), "the file is left, nobody listens");
+    assert!(
+        matches!(query_readiness(&path).await, Err(ReadinessError::NotRunning(_))),
+        "the file is left, nobody listens"
+    );
     fs::remove_file(&path).unwrap();
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
-    for (answer, expected) in [("", "ended or reloaded"), ("hello\n", "is not an agent"), ("{}", "`version`")]
+    for (answer, expected) in
+        [("", "ended or reloaded"), ("hello\n", "cannot understand the answer"), ("{}", "`version`")]
     {
         let stranger = async {
             let (mut asking, _) = listener.accept().await.unwrap();
             tokio::io::AsyncWriteExt::write_all(&mut asking, answer.as_bytes()).await.unwrap();
         };
-        let (answer, ()) = tokio::join!(ask(&path), stranger);
+        let (answer, ()) = tokio::join!(query_readiness(&path), stranger);
         let error = answer.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
@@ -97,7 +101,7 @@ async fn a_successor_is_not_cut_off() {
     drop(first);
     let (_now, current) = watch::channel(readiness(true));
     tokio::spawn(second.serve(current));
-    assert_eq!(ask(&path).await.unwrap(), readiness(true));
+    assert_eq!(query_readiness(&path).await.unwrap(), readiness(true));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 

@@ -15,8 +15,8 @@ use crate::{Result, Rotation, RotationError, RotationMode};
 /// The cluster's certificate authority, for TLS and SSH: whoever it signs a certificate for may speak.
 ///
 /// Its keys are replaced by a rotation, phase by phase. Both sets of keys are trusted until it is over;
-/// which of them signs is different for clients and for servers, so that nobody meets a certificate
-/// before having heard of its authority.
+/// which of them signs is different for clients and for servers, so that no one is
+/// presented a certificate of an authority that it does not trust yet.
 #[derive(Debug, Clone)]
 pub struct Authority {
     cluster: ClusterName,
@@ -69,7 +69,7 @@ impl Authority {
     /// The authority in another phase of its rotation; `mode` holds from then on. Nothing is stored yet.
     ///
     /// From `init` on there are new keys. In `standby` only one set of keys is left: the new one at the
-    /// end of a rotation, the old one behind a rollback.
+    /// end of a rotation, the old one after a rollback.
     pub fn advance(
         &self,
         to: Phase,
@@ -134,17 +134,17 @@ impl Authority {
         self.trusted().map(|key| key.ssh.to_authorized_key())
     }
 
-    /// What newcomers are given to recognise this cluster's servers by.
+    /// What joining hosts are given to recognise this cluster's servers by.
     pub fn pin(&self) -> CaPin {
         CaPin::of(self.server_certificate())
     }
 
-    /// What a server needs to tell who calls.
+    /// What a server needs to authenticate callers.
     pub fn trust(&self) -> Result<Trust> {
         Ok(Trust::new(self.cluster.clone(), self.certificates().cloned())?)
     }
 
-    /// What agents are told.
+    /// The authorities and their phase, as agents are told.
     pub fn authorities(&self) -> Authorities {
         Authorities {
             tls: self.certificates().cloned().collect(),

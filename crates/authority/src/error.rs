@@ -57,7 +57,7 @@ pub enum Error {
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
     /// The cryptographic library failed.
-    #[error("{0} failed in the cryptographic library; this is a fault of the machine or of Refit")]
+    #[error("{0} failed in the cryptographic library; this is an error of the machine or of Refit")]
     Crypto(&'static str),
 }
 

@@ -163,7 +163,7 @@ pub(crate) fn new_serial() -> Result<SerialNumber> {
     Ok(SerialNumber::from_slice(&random_bytes::<16>()?))
 }
 
-/// Bytes that nobody can foresee.
+/// Unpredictable bytes.
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;

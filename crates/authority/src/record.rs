@@ -16,7 +16,7 @@ pub const AUTHORITY_KEY: &str = "/authorities/v1/default/cluster";
 const KIND: &str = "authority";
 const VERSION: &str = "v1";
 
-/// The authority as it is stored. `keys` has one entry, and during a rotation the new one behind it.
+/// The authority as it is stored. `keys` has one entry, and during a rotation the new one after it.
 #[derive(Serialize)]
 struct Record<'a> {
     kind: &'static str,

@@ -15,8 +15,8 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 
 use crate::{Authority, Result};
 
-/// TLS for a server of the control plane: it shows `certificate` as it is at the time of each handshake,
-/// and lets clients show theirs, for [`refit_identity::Trust`] to judge. ALPN is left to the caller.
+/// TLS for a server of the control plane: it presents `certificate` as it is at the time of each handshake,
+/// and lets clients present theirs, for [`refit_identity::Trust`] to judge. ALPN is left to the caller.
 pub fn server_config(certificate: Arc<ServerCertificate>) -> Result<ServerConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let clients = Arc::new(AnyClientCertificate::new(provider.clone()));
@@ -24,19 +24,19 @@ pub fn server_config(certificate: Arc<ServerCertificate>) -> Result<ServerConfig
     Ok(builder.with_client_cert_verifier(clients).with_cert_resolver(certificate))
 }
 
-/// What a server shows to its clients. It can be replaced while the server runs, as certificates end
+/// The certificate that a server presents. It can be replaced while the server runs, as certificates end
 /// sooner than servers.
 pub struct ServerCertificate {
     current: RwLock<Arc<CertifiedKey>>,
 }
 
 impl ServerCertificate {
-    /// Shows `certificate`, and the authority's behind it for clients that know only its pin.
+    /// Presents `certificate`, and the authority's after it for clients that know only its pin.
     pub fn new(key: &PrivateKey, certificate: &Certificate, authority: &Authority) -> Result<Self> {
         Ok(Self { current: RwLock::new(certified(key, certificate, authority)?) })
     }
 
-    /// Shows another one from the next handshake on; open connections stay.
+    /// Presents another one from the next handshake on; open connections stay.
     pub fn replace(&self, key: &PrivateKey, certificate: &Certificate, authority: &Authority) -> Result<()> {
         let certified = certified(key, certificate, authority)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = certified;

@@ -24,10 +24,10 @@ const NAME_LENGTH: usize = 12;
 /// Why a token does not let a host join, or cannot be made or found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Nobody made it, or somebody deleted it.
+    /// It was never created, or has been deleted.
     #[error("the token is not known to this cluster; make one with `refitctl nodes add`")]
     Unknown,
-    /// It was good once.
+    /// It has expired.
     #[error("the token expired at {0}; make a new one with `refitctl nodes add`")]
     Expired(Timestamp),
     /// It lets hosts join, but not as this.
@@ -238,7 +238,7 @@ impl TokenStore {
         let key = key(&token.hash)?;
         let transaction = Transaction::new().expect_present(&key).delete(&key).put_all(&alongside(token)?);
         match self.backend.transact(transaction).await {
-            // Somebody else was quicker.
+            // Another server deleted it first.
             Err(StoreError::Conflict { .. }) => Err(no_token(false)),
             other => Ok(other.map(drop)?),
         }

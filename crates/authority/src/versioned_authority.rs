@@ -28,7 +28,7 @@ impl VersionedAuthority {
         Ok(Self { authority, revision: item.revision })
     }
 
-    /// Stores `new` in its place, with the event that tells of it, or says [`Error::Conflict`] when another
+    /// Stores `new` in its place, with the event that records it, or returns [`Error::Conflict`] when another
     /// server has changed it since.
     pub async fn replace(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::{AgentState, Certificate, Identity, IdentitySlot, Phase, Result};
 
-/// The authorities to trust and where their rotation stands, as a server tells its agents.
+/// The authorities to trust and the phase of their rotation, as a server reports them to its agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
     /// For TLS. The first is the one that signs.
@@ -18,19 +18,19 @@ pub struct Authorities {
 /// Everything that an agent has stored for one role.
 #[derive(Debug, Clone, Default)]
 pub struct StoredIdentities {
-    /// The identity of the time before a rotation.
+    /// The identity from before the rotation.
     pub current: Option<Identity>,
-    /// The identity of a new authority, of this rotation or of one that is long over.
+    /// The identity of a new authority, of this rotation or an earlier one.
     pub replacement: Option<Identity>,
-    /// Which of them counts.
+    /// Which of them is presented, and how far the rotation was followed.
     pub state: AgentState,
 }
 
-/// What an agent has to do for one role, to be where its server is. After anything but
-/// [`Step::Nothing`] ask again, with what is then stored.
+/// What an agent has to do for one role to reach the phase of its server. After anything but
+/// [`Step::Nothing`] call [`next_step`] again, with what is stored by then.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// All is as it should be.
+    /// The role is up to date.
     Nothing,
     /// Write the state only.
     Note {
@@ -46,7 +46,7 @@ pub enum Step {
         /// What to write then.
         state: AgentState,
     },
-    /// The rotation is over and the replacement has proved itself: write it as `current`, then the state.
+    /// The rotation has ended: write the replacement as `current`, then the state.
     Promote {
         /// The identity, now as `current`.
         identity: Box<Identity>,
@@ -54,12 +54,12 @@ pub enum Step {
         state: AgentState,
     },
     /// Make a new key, have it signed and write the identity, which comes with the authorities of that
-    /// moment. Only the next step makes it count.
+    /// moment. Only the next step activates it.
     Request {
         /// Where to write it.
         into: IdentitySlot,
     },
-    /// No identity here was signed by an authority that still counts: the host must join again.
+    /// No stored identity was signed by an authority that is still trusted: the host must join again.
     Rejoin,
 }
 
@@ -72,7 +72,7 @@ impl StoredIdentities {
         }
     }
 
-    /// Where the identity is that is to be presented now, and so renewed when it ends soon.
+    /// The slot of the identity to present now, which is also the one to renew.
     pub fn active_slot(&self) -> IdentitySlot {
         let presents = self.state.presents;
         if self.get(presents).is_some() { presents } else { presents.other() }
@@ -83,8 +83,8 @@ impl StoredIdentities {
         self.get(self.active_slot())
     }
 
-    /// The identities to try, in order. The second is of use to those who have missed the end of a
-    /// rotation or its rollback: a server then refuses the first.
+    /// The identities to try, in order. The second helps an agent that missed the end of a rotation or a
+    /// rollback, when the server refuses the first.
     pub fn candidates(&self) -> impl Iterator<Item = (IdentitySlot, &Identity)> {
         let active = self.active_slot();
         [active, active.other()].into_iter().filter_map(|slot| self.get(slot).map(|found| (slot, found)))

@@ -45,14 +45,14 @@ impl IdentitySlot {
 
 text_enum!(IdentitySlot, "place of an identity");
 
-/// How far an agent has followed a rotation. It is written last, so it never says more than was done.
+/// How far an agent has followed a rotation. It is written last, so it never claims more than was done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct AgentState {
     /// The rotation, or nothing when there has been none.
     pub rotation_id: String,
     /// The phase of it that was carried out.
     pub phase: Phase,
-    /// The identity to present. Nothing is ever deleted: this alone says whether a replacement counts.
+    /// The identity to present. Nothing is ever deleted: this alone activates a replacement.
     pub presents: IdentitySlot,
 }
 

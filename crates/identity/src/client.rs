@@ -19,7 +19,7 @@ use crate::{CaPin, Certificate, ClusterName, Identity, Result};
 /// for the address they dialled, so a server can be reached at any.
 pub const SERVER_NAME: &str = "server.refit.internal";
 
-/// TLS for a client that has an identity: it shows it, and speaks only to servers of its own cluster.
+/// TLS for a client with an identity: it presents it, and accepts only servers of its own cluster.
 ///
 /// Servers are known by [`SERVER_NAME`] whatever address was dialled. ALPN is left to the caller.
 pub fn client_config(identity: &Identity) -> Result<ClientConfig> {
@@ -29,9 +29,9 @@ pub fn client_config(identity: &Identity) -> Result<ClientConfig> {
     Ok(builder(expected)?.with_client_auth_cert(chain, identity.key().der())?)
 }
 
-/// TLS for a client that knows nothing but the pin of its cluster's CA. It shows no certificate.
+/// TLS for a client that knows only the pin of its cluster's CA. It presents no certificate.
 ///
-/// The server must send the CA's certificate behind its own, as those of the control plane do.
+/// The server must send the CA's certificate after its own, as those of the control plane do.
 pub fn pinned_client_config(pin: CaPin) -> Result<ClientConfig> {
     Ok(builder(Expected::Pin(pin))?.with_no_client_auth())
 }
@@ -85,10 +85,10 @@ pub enum ServerRefused {
     /// A certificate of the cluster that is not one for servers.
     #[error("the certificate that was shown is not one of a server of the control plane")]
     NotAServer,
-    /// Its certificate is over.
+    /// Its certificate has expired.
     #[error("the server's certificate expired at {0}; check the clock here, or have the server renew it")]
     Expired(Timestamp),
-    /// Its certificate has not begun.
+    /// Its certificate is not valid yet.
     #[error("the server's certificate is valid only from {0}: set the clocks right")]
     NotYetValid(Timestamp),
     /// It is no certificate that Refit makes.

@@ -12,7 +12,7 @@ pub enum Error {
     /// A name or role that is not one.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A certificate whose holder cannot be told.
+    /// A certificate whose holder cannot be determined.
     #[error("the certificate does not say whom it speaks for: {0}")]
     Principal(#[from] PrincipalError),
     /// Something that is not the certificate that was expected.
@@ -24,7 +24,7 @@ pub enum Error {
     /// Text that is not a private key; what it was is not repeated.
     #[error("the private key cannot be read: expected one PEM block with a PKCS#8 or EC key")]
     PrivateKey,
-    /// Two halves that do not fit.
+    /// A key and a certificate that do not belong together.
     #[error("the private key does not belong to the certificate; use the two that were made together")]
     KeyMismatch,
     /// An SSH certificate that is none, or not one over the key that it came with.
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
     /// The cryptographic library failed.
-    #[error("{0} failed in the cryptographic library; this is a fault of the machine or of Refit")]
+    #[error("{0} failed in the cryptographic library; this is an error of the machine or of Refit")]
     Crypto(&'static str),
 }
 

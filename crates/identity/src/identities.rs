@@ -9,7 +9,7 @@ use crate::{
 
 type Result<T> = std::result::Result<T, IdentityStoreError>;
 
-/// What is in an agent's store, read and written as what it is.
+/// An agent's store, read and written as typed values.
 #[derive(Debug, Clone)]
 pub struct Identities {
     backend: SharedIdentityBackend,
@@ -37,7 +37,7 @@ impl Identities {
         })
     }
 
-    /// Stores an identity. Only the state decides whether it counts.
+    /// Stores an identity. Only the state decides whether it is presented.
     pub async fn store(&self, role: AgentRole, slot: IdentitySlot, identity: &Identity) -> Result<()> {
         let key = IdentityKey::Identity(role, slot);
         let text = identity.to_json().map_err(|error| self.unusable(key, error))?;
@@ -51,7 +51,7 @@ impl Identities {
         self.backend.put(key, text.into_bytes()).await
     }
 
-    /// Makes the writes of a step, in the order in which a stop between them does no harm. A
+    /// Makes the writes of a step, in an order in which a crash between them does no harm. A
     /// [`Step::Request`] has none of its own: whoever requests calls [`Identities::store`].
     pub async fn carry_out(&self, role: AgentRole, step: &Step) -> Result<()> {
         match step {

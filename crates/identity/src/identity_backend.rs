@@ -8,7 +8,7 @@ use refit_types::AgentRole;
 
 use crate::IdentitySlot;
 
-/// Where an agent keeps what it is. Every value has one of these keys, and nothing is ever deleted.
+/// The key of a value in an agent's store. Nothing is ever deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IdentityKey {
     /// An identity of one role.
@@ -20,7 +20,7 @@ pub enum IdentityKey {
 }
 
 impl IdentityKey {
-    /// Every key that there is, for those who carry a store over to another.
+    /// Every key, for those who copy a store to another.
     pub fn all() -> impl Iterator<Item = Self> {
         let of_role = |role: &AgentRole| {
             [
@@ -43,11 +43,11 @@ impl fmt::Display for IdentityKey {
     }
 }
 
-/// Why an agent's store did not do as asked.
+/// Why a read or write of an agent's store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityStoreError {
-    /// The key was to be made, and is there already.
+    /// The key was to be created, and exists.
     #[error("{key} is already in {store}")]
     AlreadyExists {
         /// The key.
@@ -55,7 +55,7 @@ pub enum IdentityStoreError {
         /// The store.
         store: String,
     },
-    /// Something is there that cannot be used. It is left as it is.
+    /// The stored value cannot be used. It is left as it is.
     #[error("{key} in {store} cannot be used: {reason}")]
     Unusable {
         /// The key.

@@ -9,7 +9,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::{Certificate, Error, Result};
 
-/// A private key. It shows itself to nobody: only [`PrivateKey::to_pem`] gives it out, to be stored.
+/// A private key. It is never printed: [`PrivateKey::to_pem`] gives it out to be stored, [`PrivateKey::der`]
+/// for TLS.
 #[derive(Clone)]
 pub struct PrivateKey(Arc<KeyPair>);
 
@@ -26,7 +27,7 @@ impl PrivateKey {
         pair.map(|pair| Self(Arc::new(pair))).map_err(|_| Error::Crypto("making a key"))
     }
 
-    /// Reads one key; what was wrong with other text is not told, as it may be half a key.
+    /// Reads one key. The error does not repeat the text, which may be part of a key.
     pub fn from_pem(pem: &str) -> Result<Self> {
         let mut keys = PrivateKeyDer::pem_slice_iter(pem.as_bytes());
         let (Some(Ok(der)), None) = (keys.next(), keys.next()) else { return Err(Error::PrivateKey) };
@@ -39,7 +40,7 @@ impl PrivateKey {
         self.0.serialize_pem()
     }
 
-    /// A signing request for this key, in PEM. It names nobody: the authority decides whom it certifies.
+    /// A signing request for this key, in PEM. It names no subject: the authority decides whom it certifies.
     pub fn signing_request(&self) -> Result<String> {
         let failed = |_| Error::Crypto("making a signing request");
         let mut params = rcgen::CertificateParams::default();

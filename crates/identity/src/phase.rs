@@ -16,13 +16,13 @@ pub enum Phase {
     /// There is one authority.
     #[default]
     Standby,
-    /// A new one exists, and everybody learns to trust it beside the old one.
+    /// A new one exists, and all agents and servers learn to trust it beside the old one.
     Init,
     /// Agents and users get identities of the new one.
     UpdateClients,
-    /// Servers too: whoever does not trust the new one by now is cut off.
+    /// Servers too: agents that do not trust the new one yet are cut off.
     UpdateServers,
-    /// Everybody goes back to identities of the old one.
+    /// Agents and servers go back to identities of the old one.
     Rollback,
 }
 

@@ -6,14 +6,14 @@ use rustls::pki_types::{CertificateDer, TrustAnchor};
 use crate::verify::{self, Purpose, Refusal, unix};
 use crate::{Certificate, ClusterName, Error, Principal, Result};
 
-/// The authorities that a server trusts now, and so the answer to who is calling.
+/// The authorities that a server trusts now, by which it authenticates callers.
 #[derive(Debug, Clone)]
 pub struct Trust {
     cluster: ClusterName,
     anchors: Vec<TrustAnchor<'static>>,
 }
 
-/// Why a call is not believed to come from anyone. Each variant is a different thing to do next.
+/// Why a caller is not authenticated. Each variant needs another remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
@@ -23,13 +23,13 @@ pub enum AuthError {
         /// The cluster that was called.
         cluster: ClusterName,
     },
-    /// It was good once.
+    /// It has expired.
     #[error("the certificate expired at {at}: sign in again")]
     Expired {
         /// When.
         at: Timestamp,
     },
-    /// It will be good, or a clock is wrong.
+    /// It is not valid yet, or a clock is wrong.
     #[error("the certificate is valid only from {from}, and it is {now} here: set the clocks right")]
     NotYetValid {
         /// From when.
@@ -83,12 +83,12 @@ impl Trust {
         Ok(Self { cluster, anchors })
     }
 
-    /// The cluster whose principals are believed.
+    /// The cluster whose principals are accepted.
     pub fn cluster(&self) -> &ClusterName {
         &self.cluster
     }
 
-    /// Tells whose certificate a client showed in its handshake, if it is valid now.
+    /// The principal of the certificate that a client presented in its handshake, if it is valid now.
     ///
     /// `chain` must come from a handshake that proved the possession of the key, as with
     /// the TLS configuration of a server. Call this for every call and not once for a connection, or expired

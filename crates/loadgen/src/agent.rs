@@ -1,3 +1,5 @@
+//! One simulated agent: joins, connects and sends heartbeats over the real protocol.
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ pub enum AgentError {
     Refused(String),
     /// Keys and certificates.
     #[error(transparent)]
-    Pki(#[from] refit_identity::Error),
+    Identity(#[from] refit_identity::Error),
     /// The stream of heartbeats ended.
     #[error("the server ended the stream of heartbeats")]
     Ended,

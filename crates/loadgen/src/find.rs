@@ -1,3 +1,5 @@
+//! The updater's question to the control plane, over an open connection.
+
 use http_body_util::{BodyExt, Limited};
 use refit_types::HostId;
 use serde::Deserialize;

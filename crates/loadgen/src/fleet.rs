@@ -1,3 +1,5 @@
+//! Many simulated agents: joined, connected, and reporting at a given pace.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -3,11 +3,11 @@
 //! control plane.
 
 mod agent;
-mod conduct;
 mod find;
 mod fleet;
+mod simulated_host;
 
 pub use agent::{AgentError, Joined, SimulatedAgent};
-pub use conduct::{Conduct, FollowingHost, HostOptions, Witness};
 pub use find::FindAnswer;
 pub use fleet::{Counts, FleetOptions, SimulatedFleet};
+pub use simulated_host::{Conduct, HostOptions, SimulatedHost, UpdateObserver};

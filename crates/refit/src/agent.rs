@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use refit_agent::{EXIT_UNREACHABLE, End, Settings, Token, ask, run as run_agent};
+use refit_agent::{EXIT_UNREACHABLE, End, Settings, Token, query_readiness, run as run_agent};
 use refit_types::{DataDir, Labels};
 
 use crate::data_dir::default_data_dir;
@@ -115,7 +115,7 @@ impl Start {
             run_agent(config, version, crate::EDITION).await.map_err(Failure::failed)
         })?;
         match end {
-            End::Asked => Ok(()),
+            End::Drained => Ok(()),
             End::Unreachable { reason } => {
                 let message = format!("the control plane was not reached for too long: {reason}");
                 Err(Failure::with_code(message, EXIT_UNREACHABLE))
@@ -127,8 +127,9 @@ impl Start {
 impl Status {
     fn run(self) -> Result<(), Failure> {
         let data_dir = DataDir::new(self.data_dir.unwrap_or_else(default_data_dir));
-        let readiness =
-            crate::block_on(async { ask(&data_dir.agent_socket()).await.map_err(Failure::failed) })?;
+        let readiness = crate::block_on(async {
+            query_readiness(&data_dir.agent_socket()).await.map_err(Failure::failed)
+        })?;
         output::show(self.format, &readiness, || {
             let now = Timestamp::now();
             let dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());

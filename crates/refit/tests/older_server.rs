@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PHASES: [&str; 7] =
     ["init", "update_clients", "update_servers", "standby", "init", "rollback", "standby"];
 /// What an agent says once for each phase that it has carried out.
-const FOLLOWED: &str = "follows the rotation of the authorities";
+const FOLLOWED: &str = "followed the rotation of the authorities";
 
 struct Cluster {
     server: Server,
@@ -205,7 +205,7 @@ async fn hints_and_rollouts_of_a_server_of_0_1_are_read_as_ever() {
             && hosts[0]["reason"].as_str().is_some_and(|reason| reason.contains("has woken its updater"))
     };
     until_seen("the updater is woken", PATIENCE, async || cluster.ctl(&hosts).json(), woken).await;
-    assert_eq!(std::fs::read_to_string(agent.data.updater_bell()).unwrap(), "attempt 1\n");
+    assert_eq!(std::fs::read_to_string(agent.data.updater_wake()).unwrap(), "attempt 1\n");
     let of = |outcome: &str| cluster.ask(&[&hosts[..], &["--outcome", outcome]].concat());
     assert_eq!(of("in_flight").as_array().unwrap().len(), 1);
     assert_eq!(of("failed"), json!([]));

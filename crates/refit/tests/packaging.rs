@@ -121,8 +121,8 @@ fn systemd_understands_our_units() {
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""));
 
     let unit = |name: &str| fs::read_to_string(sources().join("packaging/systemd").join(name)).unwrap();
-    let bell = DataDir::new("/var/lib/refit").updater_bell();
-    assert!(unit("refit-update.path").contains(&format!("PathChanged={}\n", bell.display())));
+    let wake = DataDir::new("/var/lib/refit").updater_wake();
+    assert!(unit("refit-update.path").contains(&format!("PathChanged={}\n", wake.display())));
     let agent = unit("refit.service");
     for line in [
         "Type=notify",

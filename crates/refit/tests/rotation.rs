@@ -254,9 +254,9 @@ async fn a_role_that_stayed_behind_is_brought_to_the_others() {
     store.store(last, IdentitySlot::Current, &identity).await.unwrap();
     store.store_state(last, &AgentState::default()).await.unwrap();
     drop(store);
-    let followed = agent.log().matches("follows the rotation").count();
+    let followed = agent.log().matches("followed the rotation").count();
     agent.start(&[]);
-    let again = async || cluster.agents[0].log().matches("follows the rotation").count() > followed;
+    let again = async || cluster.agents[0].log().matches("followed the rotation").count() > followed;
     eventually("it follows with the role that stayed behind", PATIENCE, again).await;
     cluster.agents[0].stop().await;
     let stored = cluster.agents[0].stored(last).await;

@@ -68,7 +68,7 @@ impl DataDir {
     }
 
     /// What the agent touches to wake the updater.
-    pub fn updater_bell(&self) -> PathBuf {
+    pub fn updater_wake(&self) -> PathBuf {
         self.0.join("versions/wake")
     }
 }

@@ -1,3 +1,5 @@
+//! The agent's configuration file as YAML.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -5,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Settings, Token};
 
-/// A label that a program finds out, as it is written.
+/// A label whose value a program prints, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandSettings {
@@ -20,7 +22,7 @@ pub struct CommandSettings {
 /// The form of `/etc/refit.yaml`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Form {
+struct ConfigFile {
     refit: Option<RefitSection>,
     ssh_service: Option<SshSection>,
 }
@@ -52,9 +54,9 @@ pub(super) fn parse(text: &str) -> Result<Settings, String> {
     if text.lines().all(blank) {
         return Ok(Settings::default());
     }
-    let form: Form = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-    let refit = form.refit.unwrap_or_default();
-    let ssh = form.ssh_service.unwrap_or_default();
+    let file: ConfigFile = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    let refit = file.refit.unwrap_or_default();
+    let ssh = file.ssh_service.unwrap_or_default();
     if refit.proxy.is_some() && refit.proxies.is_some() {
         return Err("refit.proxy and refit.proxies are both set; keep one of them".into());
     }

@@ -1,3 +1,6 @@
+//! How an agent is configured: settings from the file, the environment and the command line, laid over each
+//! other and checked.
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +26,7 @@ pub use token::Token;
 /// [`Settings::over`] lays one over another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where everything of this agent is kept.
+    /// Where everything of this agent is or_report.
     pub data_dir: Option<PathBuf>,
     /// What the host is called, if not by its own name.
     pub nodename: Option<String>,
@@ -35,13 +38,13 @@ pub struct Settings {
     pub ca_pin: Option<String>,
     /// What the agent does on this host.
     pub roles: Option<Vec<String>>,
-    /// Said of the agent, for groups to select by.
+    /// Labels of the agent, for groups to select by.
     pub instance_labels: Option<Vec<(String, String)>>,
-    /// Likewise, found out by programs.
+    /// Likewise, with values that programs print.
     pub instance_commands: Option<Vec<CommandSettings>>,
-    /// Said of the host as something to connect to.
+    /// Labels of the host as something to connect to.
     pub node_labels: Option<Vec<(String, String)>>,
-    /// Likewise, found out by programs.
+    /// Likewise, with values that programs print.
     pub node_commands: Option<Vec<CommandSettings>>,
     /// After how long without the control plane the agent exits.
     pub unreachable_exit: Option<String>,
@@ -50,7 +53,7 @@ pub struct Settings {
 /// How an agent runs, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentConfig {
-    /// Where everything of this agent is kept.
+    /// Where everything of this agent is or_report.
     pub data_dir: DataDir,
     /// What the host is called; without it, its own name.
     pub nodename: Option<NodeName>,
@@ -62,13 +65,13 @@ pub struct AgentConfig {
     pub ca_pin: Option<CaPin>,
     /// What the agent does on this host, at least one thing.
     pub roles: BTreeSet<AgentRole>,
-    /// Said of the agent, for groups to select by.
+    /// Labels of the agent, for groups to select by.
     pub instance_labels: Labels,
-    /// Likewise, found out by programs.
+    /// Likewise, with values that programs print.
     pub instance_commands: Vec<LabelCommand>,
-    /// Said of the host as something to connect to.
+    /// Labels of the host as something to connect to.
     pub node_labels: Labels,
-    /// Likewise, found out by programs.
+    /// Likewise, with values that programs print.
     pub node_commands: Vec<LabelCommand>,
     /// After how long without the control plane the agent exits.
     pub unreachable_exit: Duration,
@@ -123,27 +126,27 @@ impl Settings {
         }
     }
 
-    /// Checks every value, and fills in what is not set. Every fault is told, by its place in the file.
+    /// Checks every value, and fills in what is not set. Every error is reported, by its place in the file.
     pub fn check(self, default_data_dir: &Path) -> Result<AgentConfig, ConfigError> {
-        let mut faults = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         let data_dir = self.data_dir.unwrap_or_else(|| default_data_dir.to_owned());
         if !data_dir.is_absolute() {
             let problem = format!("{:?} is not an absolute path, like /var/lib/refit", data_dir.display());
-            faults.add("refit.data_dir", problem);
+            errors.add("refit.data_dir", problem);
         }
-        let nodename = self.nodename.and_then(|name| kept("refit.nodename", name.parse(), &mut faults));
-        let proxies = proxies(self.proxies, &mut faults);
-        let token = self.token.and_then(|token| kept("refit.token", token.checked(), &mut faults));
-        let ca_pin = self.ca_pin.and_then(|pin| kept("refit.ca_pin", pin.parse(), &mut faults));
-        let roles = roles(self.roles, &mut faults);
+        let nodename = self.nodename.and_then(|name| or_report("refit.nodename", name.parse(), &mut errors));
+        let proxies = proxies(self.proxies, &mut errors);
+        let token = self.token.and_then(|token| or_report("refit.token", token.checked(), &mut errors));
+        let ca_pin = self.ca_pin.and_then(|pin| or_report("refit.ca_pin", pin.parse(), &mut errors));
+        let roles = roles(self.roles, &mut errors);
         let places = ("refit.labels", "refit.commands");
         let (instance_labels, instance_commands) =
-            labels(places, self.instance_labels, self.instance_commands, &mut faults);
+            labels(places, self.instance_labels, self.instance_commands, &mut errors);
         let unreachable_exit = self
             .unreachable_exit
-            .and_then(|text| kept("refit.unreachable_exit", period::parse(&text), &mut faults));
+            .and_then(|text| or_report("refit.unreachable_exit", period::parse(&text), &mut errors));
         let places = ("ssh_service.labels", "ssh_service.commands");
-        let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut faults);
+        let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut errors);
         let config = AgentConfig {
             data_dir: DataDir::new(data_dir),
             nodename,
@@ -157,28 +160,29 @@ impl Settings {
             node_commands,
             unreachable_exit: unreachable_exit.unwrap_or(DEFAULT_UNREACHABLE_EXIT),
         };
-        faults.or(Some(config)).map_err(ConfigError::ValidationErrors)
+        errors.or(Some(config)).map_err(ConfigError::ValidationErrors)
     }
 }
 
-fn kept<T, E: std::fmt::Display>(
+/// The value, or nothing and an error at that place.
+fn or_report<T, E: std::fmt::Display>(
     place: impl Into<String>,
     value: Result<T, E>,
-    faults: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> Option<T> {
-    value.map_err(|error| faults.add(place, error.to_string())).ok()
+    value.map_err(|error| errors.add(place, error.to_string())).ok()
 }
 
-fn proxies(given: Option<Vec<String>>, faults: &mut ValidationErrors) -> Vec<ProxyAddress> {
+fn proxies(given: Option<Vec<String>>, errors: &mut ValidationErrors) -> Vec<ProxyAddress> {
     let given = given.unwrap_or_default();
     if given.is_empty() {
-        faults.add("refit.proxy", "is missing; expected HOST[:PORT] of the control plane");
+        errors.add("refit.proxy", "is missing; expected HOST[:PORT] of the control plane");
     }
     let mut proxies = Vec::new();
     for (n, text) in given.iter().enumerate() {
         let place = if given.len() == 1 { "refit.proxy".into() } else { format!("refit.proxies[{n}]") };
-        match kept(place.as_str(), text.parse::<ProxyAddress>(), faults) {
-            Some(proxy) if proxies.contains(&proxy) => faults.add(place, format!("{proxy} is there twice")),
+        match or_report(place.as_str(), text.parse::<ProxyAddress>(), errors) {
+            Some(proxy) if proxies.contains(&proxy) => errors.add(place, format!("{proxy} is there twice")),
             Some(proxy) => proxies.push(proxy),
             None => {}
         }
@@ -186,37 +190,37 @@ fn proxies(given: Option<Vec<String>>, faults: &mut ValidationErrors) -> Vec<Pro
     proxies
 }
 
-fn roles(given: Option<Vec<String>>, faults: &mut ValidationErrors) -> BTreeSet<AgentRole> {
+fn roles(given: Option<Vec<String>>, errors: &mut ValidationErrors) -> BTreeSet<AgentRole> {
     let Some(given) = given else { return BTreeSet::from([AgentRole::Node]) };
     if given.is_empty() {
-        faults.add("refit.roles", "is empty; expected at least one role, like [node]");
+        errors.add("refit.roles", "is empty; expected at least one role, like [node]");
     }
     let parsed = given.iter().enumerate();
-    parsed.filter_map(|(n, role)| kept(format!("refit.roles[{n}]"), role.parse(), faults)).collect()
+    parsed.filter_map(|(n, role)| or_report(format!("refit.roles[{n}]"), role.parse(), errors)).collect()
 }
 
 fn labels(
     (fixed_place, command_place): (&str, &str),
     fixed: Option<Vec<(String, String)>>,
     commands: Option<Vec<CommandSettings>>,
-    faults: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
 ) -> (Labels, Vec<LabelCommand>) {
     let mut labels = Labels::default();
     for (name, value) in fixed.unwrap_or_default() {
-        kept(format!("{fixed_place}.{name}"), labels.insert(&name, &value), faults);
+        or_report(format!("{fixed_place}.{name}"), labels.insert(&name, &value), errors);
     }
     let mut all = labels.clone();
     let mut checked = Vec::new();
     for (n, command) in commands.unwrap_or_default().into_iter().enumerate() {
         let place = |field: &str| format!("{command_place}[{n}].{field}");
         if all.get(&command.name).is_some() {
-            faults.add(place("name"), format!("there is another label {:?}", command.name));
+            errors.add(place("name"), format!("there is another label {:?}", command.name));
         }
-        kept(place("name"), all.insert(&command.name, ""), faults);
+        or_report(place("name"), all.insert(&command.name, ""), errors);
         if command.command.first().is_none_or(|program| program.is_empty()) {
-            faults.add(place("command"), "names no program; expected a list, like ['/bin/uname', '-p']");
+            errors.add(place("command"), "names no program; expected a list, like ['/bin/uname', '-p']");
         }
-        let period = kept(place("period"), period::parse(&command.period), faults);
+        let period = or_report(place("period"), period::parse(&command.period), errors);
         let CommandSettings { name, command, .. } = command;
         checked.extend(period.map(|period| LabelCommand { name, command, period }));
     }

@@ -1,3 +1,5 @@
+//! The name that a host is given in place of its hostname.
+
 use std::fmt;
 use std::str::FromStr;
 

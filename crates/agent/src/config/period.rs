@@ -1,3 +1,5 @@
+//! Durations in the configuration, with bounds.
+
 use std::time::Duration;
 
 use jiff::SignedDuration;

@@ -1,3 +1,5 @@
+//! The addresses of the control plane, as they are configured and dialled.
+
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;

@@ -1,3 +1,5 @@
+//! Every setting can be given, and every error in a configuration is reported by its place.
+
 use super::*;
 
 const PIN: &str = "sha256:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";

@@ -1,3 +1,5 @@
+//! The join token as it is configured: a secret that no log or error shows.
+
 use std::fmt;
 
 use serde::Deserialize;
@@ -5,7 +7,7 @@ use serde::Deserialize;
 /// Far longer than any token.
 const LONGEST: usize = 1024;
 
-/// What lets a host join. It is a secret: it shows itself to nobody who does not ask by name.
+/// What lets a host join. It is a secret: only [`Token::reveal`] gives it out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct Token(String);
 

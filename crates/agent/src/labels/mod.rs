@@ -1,3 +1,5 @@
+//! Labels of the host: fixed ones, and those that programs find out. The agent sends them in heartbeats.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +24,8 @@ pub struct LabelCommand {
     pub period: Duration,
 }
 
-/// What is said of this host: fixed labels, and those that programs find out again and again. Dropping
-/// it ends the programs.
+/// The labels of this host: fixed ones, and those whose values programs print periodically. Dropping it ends
+/// the programs.
 #[derive(Debug)]
 pub struct LabelSource {
     labels: watch::Receiver<Labels>,
@@ -41,7 +43,7 @@ impl LabelSource {
 
     fn start_with<R, F>(fixed: Labels, commands: Vec<LabelCommand>, run: R) -> Self
     where
-        R: Fn(Arc<LabelCommand>, Stopped) -> F + Clone + Send + 'static,
+        R: Fn(Arc<LabelCommand>, StopSignal) -> F + Clone + Send + 'static,
         F: Future<Output = Result<String, value::Failure>> + Send + 'static,
     {
         let (labels, current) = watch::channel(fixed);
@@ -50,18 +52,24 @@ impl LabelSource {
         let mut tasks = JoinSet::new();
         for command in commands {
             let (run, labels, unfinished) = (run.clone(), labels.clone(), unfinished.clone());
-            tasks.spawn(follow(Arc::new(command), run, labels, unfinished, Stopped(stopped.clone())));
+            tasks.spawn(keep_current(
+                Arc::new(command),
+                run,
+                labels,
+                unfinished,
+                StopSignal(stopped.clone()),
+            ));
         }
         Self { labels: current, unfinished: still, stop, tasks }
     }
 
-    /// The labels as they are now, and word of every change.
+    /// The current labels, and a notification of every change.
     pub fn labels(&self) -> watch::Receiver<Labels> {
         self.labels.clone()
     }
 
-    /// Waits until every program has run once (or was ended for taking too long), for those who would
-    /// rather not speak of a host before all is known of it.
+    /// Waits until every program has run once (or was ended for taking too long), for callers that report a
+    /// host only with all of its labels.
     pub async fn first_round(&self) {
         let _ = self.unfinished.clone().wait_for(|unfinished| *unfinished == 0).await;
     }
@@ -73,37 +81,37 @@ impl LabelSource {
     }
 }
 
-/// Tells a running program's task to end it.
+/// Tells the task of a label to end its program.
 #[derive(Debug, Clone)]
-struct Stopped(watch::Receiver<bool>);
+struct StopSignal(watch::Receiver<bool>);
 
-impl Stopped {
+impl StopSignal {
     async fn wait(&mut self) {
         let _ = self.0.wait_for(|stopped| *stopped).await;
     }
 }
 
 /// Keeps one label current.
-async fn follow<R, F>(
+async fn keep_current<R, F>(
     command: Arc<LabelCommand>,
     run: R,
     labels: watch::Sender<Labels>,
     unfinished: watch::Sender<usize>,
-    mut stopped: Stopped,
+    mut stop: StopSignal,
 ) where
-    R: Fn(Arc<LabelCommand>, Stopped) -> F,
+    R: Fn(Arc<LabelCommand>, StopSignal) -> F,
     F: Future<Output = Result<String, value::Failure>>,
 {
-    let mut turns = tokio::time::interval(command.period);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(command.period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut first = true;
     loop {
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
-            _ = turns.tick() => {}
+            () = stop.wait() => return,
+            _ = ticks.tick() => {}
         }
-        let found = run(command.clone(), stopped.clone()).await;
+        let found = run(command.clone(), stop.clone()).await;
         if matches!(found, Err(value::Failure::Stopped)) {
             return;
         }

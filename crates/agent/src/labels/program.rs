@@ -1,3 +1,5 @@
+//! Runs the program of a label: with a time limit, in a process group that is ended as a whole.
+
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use super::value::{self, Failure};
-use super::{LabelCommand, Stopped};
+use super::{LabelCommand, StopSignal};
 use crate::notify;
 
 /// How long a label's program may take; then it is ended, with all that it started.
@@ -19,17 +21,17 @@ pub const COMMAND_TIME_LIMIT: Duration = Duration::from_secs(10);
 /// How much a label's program may print; more is a mistake in it, not a value.
 pub const MAX_OUTPUT_BYTES: usize = 4096;
 
-/// The kernel ends what is killed at once, unless it hangs in the kernel itself: then nobody waits for it.
+/// A killed process ends at once, unless it hangs in the kernel: then it is not waited for.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Settings of Refit itself, the join token among them: none of a program's business.
+/// Settings of Refit itself, the join token among them, which programs must not see.
 const OWN_VARIABLES: &str = "REFIT_";
 
 /// Runs the program once, to its end or to the limit, or until it is to stop; gone and reaped when this
 /// returns.
-pub(super) async fn run(label: Arc<LabelCommand>, mut stopped: Stopped) -> Result<String, Failure> {
+pub(super) async fn run(label: Arc<LabelCommand>, mut stop: StopSignal) -> Result<String, Failure> {
     let limit = COMMAND_TIME_LIMIT;
-    let mut group = Group::start(&label.command).map_err(Failure::NotStarted)?;
+    let mut group = ProcessGroup::start(&label.command).map_err(Failure::NotStarted)?;
     let stdout = group.child.stdout.take();
     let work = async {
         let (output, ()) = tokio::try_join!(read(stdout), group.leader_ended())?;
@@ -37,7 +39,7 @@ pub(super) async fn run(label: Arc<LabelCommand>, mut stopped: Stopped) -> Resul
     };
     let output = tokio::select! {
         done = timeout(limit, work) => done.unwrap_or(Err(Failure::TimedOut(limit))),
-        () = stopped.wait() => Err(Failure::Stopped),
+        () = stop.wait() => Err(Failure::Stopped),
     };
     group.kill();
     let status = group.reap().await;
@@ -59,13 +61,13 @@ async fn read(stdout: Option<ChildStdout>) -> Result<Vec<u8>, Failure> {
 }
 
 /// A program and what it starts (unless that leaves its process group on purpose). Dropping it ends them.
-struct Group {
+struct ProcessGroup {
     child: Child,
     /// Until the leader has been reaped no other process or group can have this id.
     id: Option<Pid>,
 }
 
-impl Group {
+impl ProcessGroup {
     fn start(command: &[String]) -> io::Result<Self> {
         let [program, arguments @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
@@ -87,8 +89,8 @@ impl Group {
     async fn leader_ended(&self) -> Result<(), Failure> {
         let Some(id) = self.id else { return Ok(()) };
         let mut children = signal(SignalKind::child()).map_err(Failure::Unreadable)?;
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        while let Ok(None) = waitid(WaitId::Pid(id), look) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(id), options) {
             children.recv().await;
         }
         self.kill();
@@ -108,7 +110,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }

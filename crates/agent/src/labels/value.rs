@@ -1,3 +1,5 @@
+//! The value of a label in what a program printed, or the error that takes its place.
+
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -49,7 +51,7 @@ pub(super) fn parse(output: &[u8]) -> Result<String, Failure> {
     Ok(line.trim().to_owned())
 }
 
-/// Puts the value, or what went wrong, into the labels, and says whether that changed anything.
+/// Sets the label to the value, or to the error, and returns whether that changed anything.
 pub(super) fn set(labels: &mut Labels, name: &str, found: Result<String, Failure>) -> bool {
     let before = labels.get(name).map(str::to_owned);
     let inserted = found.and_then(|value| labels.insert(name, &value).map_err(|_| Failure::NotAValue));
@@ -57,11 +59,11 @@ pub(super) fn set(labels: &mut Labels, name: &str, found: Result<String, Failure
     if let Some(failure) = &failure
         && let Err(problem) = labels.insert(name, &failure.to_string())
     {
-        tracing::error!(label = name, %problem, "a label cannot be set");
+        tracing::error!(label = name, %problem, "cannot set a label");
     }
     let changed = labels.get(name) != before.as_deref();
     if changed && let Some(failure) = failure {
-        tracing::error!(label = name, problem = %failure, "a label's command gave no value");
+        tracing::error!(label = name, problem = %failure, "the command of a label failed");
     }
     changed
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, SimulatedFleet};
+use refit_loadgen::{Conduct, FleetOptions, HostOptions, SimulatedFleet, SimulatedHost};
 use refit_testbed::{eventually, far_hour};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ impl Cluster {
                 asks_every: None,
                 beats_every: Duration::from_secs(1),
             };
-            fleet.spawn(FollowingHost::new(joined, options, Arc::default()).live());
+            fleet.spawn(SimulatedHost::new(joined, options, Arc::default()).live());
         }
         eventually("every host reports", WITHIN, async || {
             let nodes = host.ctl(&["nodes", "ls", "--format", "json"]).json();

@@ -31,7 +31,7 @@ fn a_server_that_comes_up_late_is_found() {
     assert_eq!(server.ends().0, Some(0));
 
     let agent = Agent::paste(&host, "web", &token);
-    agent.says("the control plane is away");
+    agent.says("lost connection to the control plane");
     let shown = agent.status(&host).unwrap();
     assert_eq!(shown["connected"], false);
     has_all(shown["reason"].as_str().unwrap(), &["cannot be reached", &address]);

@@ -115,7 +115,7 @@ fn a_reload_becomes_what_is_at_the_path_and_a_stop_is_clean() {
     agent.signal(Signal::TERM);
     assert_eq!(agent.ends(), Some(0), "{}", agent.log());
     let gone = host.refit(&ask).bad(1);
-    has_all(&gone, &["no agent runs here"]);
+    has_all(&gone, &["no agent is running"]);
 }
 
 #[test]

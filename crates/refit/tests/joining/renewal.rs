@@ -51,6 +51,6 @@ fn an_identity_is_renewed_well_before_its_end() {
         (status["connected"] == true && expires > aged.expires()).then_some(expires)
     };
     eventually("the agent connects with a new identity", || fresh().is_some());
-    agent.says("has a new identity");
+    agent.says("obtained a new identity");
     agent.stop();
 }

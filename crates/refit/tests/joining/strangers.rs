@@ -139,7 +139,7 @@ fn a_data_directory_has_one_agent_and_a_broken_store_is_kept() {
     // The host has reported, so a token alone is not enough, and the advice says what is.
     let mut broken = Agent::paste(&host, "web", &token);
     assert_eq!(broken.ends(), Some(1));
-    has_all(&broken.log(), &["it was kept aside", "has joined already", "refitctl nodes rm"]);
+    has_all(&broken.log(), &["moved it aside", "has joined already", "refitctl nodes rm"]);
     let names = std::fs::read_dir(host.path("web").join("proc")).unwrap();
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let aside = names.iter().find(|name| {

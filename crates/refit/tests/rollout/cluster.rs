@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, SimulatedFleet, Witness};
+use refit_loadgen::{Conduct, FleetOptions, HostOptions, SimulatedFleet, SimulatedHost, UpdateObserver};
 use refit_testbed::{Etcd, Proxy, Server, directory, eventually, far_hour, until_seen};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ pub struct Cluster {
     /// Each server's own way to the store.
     stores: Vec<Proxy>,
     _fleet: JoinSet<()>,
-    witnesses: Vec<Arc<Witness>>,
+    observers: Vec<Arc<UpdateObserver>>,
     members: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ impl Cluster {
             version: "15.1.0".into(),
         };
         let joined = SimulatedFleet::join(&options).await.unwrap();
-        let witnesses: Vec<Arc<Witness>> = GROUPS.iter().map(|_| Arc::default()).collect();
+        let observers: Vec<Arc<UpdateObserver>> = GROUPS.iter().map(|_| Arc::default()).collect();
         let (mut fleet, mut members) = (JoinSet::new(), vec![0; GROUPS.len()]);
         for (n, joined) in joined.into_iter().enumerate() {
             let group = usize::from(n % 100 >= GROUPS[0].1 && n % 5 != 3);
@@ -93,11 +93,11 @@ impl Cluster {
                 asks_every: (n % 3 == 0 && conduct(n) == Conduct::Upgrades).then_some(Duration::from_secs(2)),
                 beats_every: Duration::from_secs(3),
             };
-            let witness = witnesses[group].clone();
-            fleet.spawn(FollowingHost::new(joined, options, witness).live());
+            let observer = observers[group].clone();
+            fleet.spawn(SimulatedHost::new(joined, options, observer).live());
         }
         let cluster =
-            Self { _folder: folder, _etcd: etcd, servers, stores, _fleet: fleet, witnesses, members };
+            Self { _folder: folder, _etcd: etcd, servers, stores, _fleet: fleet, observers, members };
         eventually("every host reports", PATIENCE, async || {
             let nodes = cluster.servers[0].ask(&["nodes", "ls"]);
             let good = |node: &&Value| node["connected"] == true && node["version"] == "15.1.0";
@@ -114,7 +114,7 @@ impl Cluster {
 
     /// How many have arrived, seen from outside.
     pub fn arrived(&self) -> usize {
-        self.witnesses.iter().map(|witness| witness.arrived() as usize).sum()
+        self.observers.iter().map(|observer| observer.arrived() as usize).sum()
     }
 
     pub fn cut_off(&self, server: usize) {
@@ -138,11 +138,11 @@ impl Cluster {
         for (n, group) in rollout["groups"].as_array().unwrap().iter().enumerate() {
             let limit = self.limit(n);
             assert!(group["in_flight"].as_u64().unwrap() <= limit.into(), "{group}");
-            let (seen, peak) = (self.witnesses[n].flying(), self.witnesses[n].peak());
+            let (seen, peak) = (self.observers[n].in_flight(), self.observers[n].peak());
             assert!(peak <= limit, "{}: {seen} and at most {peak} at once, limit {limit}", GROUPS[n].0);
         }
         let staging_done = rollout["groups"][0]["state"] == "succeeded";
-        assert!(staging_done || self.witnesses[1].began() == 0, "prod began before staging succeeded");
+        assert!(staging_done || self.observers[1].began() == 0, "prod began before staging succeeded");
     }
 
     /// Watches until every group has succeeded.
@@ -158,7 +158,7 @@ impl Cluster {
         })
         .await;
         for (n, (name, ..)) in GROUPS.iter().enumerate() {
-            let (peak, limit) = (self.witnesses[n].peak(), self.limit(n));
+            let (peak, limit) = (self.observers[n].peak(), self.limit(n));
             println!(
                 "{name}: {} hosts, at most {peak} at once seen from outside, limit {limit}",
                 self.members[n]

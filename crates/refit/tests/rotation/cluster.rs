@@ -109,7 +109,7 @@ impl Agent {
 
     /// Who issued the identity that it is connected with, as it tells its updater.
     pub async fn issuer(&self) -> Option<CaPin> {
-        refit_agent::ask(&self.data.agent_socket()).await.ok()?.identity_issuer
+        refit_agent::query_readiness(&self.data.agent_socket()).await.ok()?.identity_issuer
     }
 
     /// What it has stored; it must not run.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_loadgen::{Conduct, FleetOptions, FollowingHost, HostOptions, Joined, SimulatedFleet, Witness};
+use refit_loadgen::{
+    Conduct, FleetOptions, HostOptions, Joined, SimulatedFleet, SimulatedHost, UpdateObserver,
+};
 use refit_testbed::{Invitation, Server, directory, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -26,7 +28,7 @@ pub struct Stage {
     invitation: Invitation,
     fleet: JoinSet<()>,
     broken: Vec<(Joined, HostOptions, AbortHandle)>,
-    witness: Arc<Witness>,
+    observer: Arc<UpdateObserver>,
     hosts: usize,
 }
 
@@ -45,7 +47,7 @@ impl Stage {
             folder,
             fleet: JoinSet::new(),
             broken: Vec::new(),
-            witness: Arc::default(),
+            observer: Arc::default(),
             hosts: 0,
         }
     }
@@ -164,7 +166,7 @@ impl Stage {
                 asks_every: None,
                 beats_every: Duration::from_secs(1),
             };
-            let host = FollowingHost::new(joined.clone(), options.clone(), self.witness.clone());
+            let host = SimulatedHost::new(joined.clone(), options.clone(), self.observer.clone());
             let task = self.fleet.spawn(host.live());
             if conduct != Conduct::Upgrades {
                 self.broken.push((joined, options, task));
@@ -185,7 +187,7 @@ impl Stage {
         for (joined, mut options, task) in self.broken.drain(..) {
             options.conduct = Conduct::Upgrades;
             options.labels.insert("mended".into(), "yes".into());
-            self.fleet.spawn(FollowingHost::new(joined, options, self.witness.clone()).live());
+            self.fleet.spawn(SimulatedHost::new(joined, options, self.observer.clone()).live());
             old.push(task);
         }
         eventually("the mended hosts report", PATIENCE, async || {

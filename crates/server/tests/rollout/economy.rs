@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_loadgen::{Conduct, FollowingHost, HostOptions, Witness};
+use refit_loadgen::{Conduct, HostOptions, SimulatedHost, UpdateObserver};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -15,7 +15,7 @@ const HOSTS: usize = 40;
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_write_each_host_twice_and_a_record_for_each_batch() {
     let world = World::start(2).await;
-    let witness = Arc::new(Witness::default());
+    let observer = Arc::new(UpdateObserver::default());
     let mut hosts = JoinSet::new();
     for (n, joined) in world.joined(HOSTS).await.into_iter().enumerate() {
         let options = HostOptions {
@@ -28,7 +28,7 @@ async fn two_servers_write_each_host_twice_and_a_record_for_each_batch() {
             asks_every: None,
             beats_every: Duration::from_secs(10),
         };
-        hosts.spawn(FollowingHost::new(joined, options, witness.clone()).live());
+        hosts.spawn(SimulatedHost::new(joined, options, observer.clone()).live());
     }
     // All are there before anything begins.
     let mut config = regular(&[group("canary", "staging", true, json!({ "max_in_flight": "25%" }))]);
@@ -41,8 +41,8 @@ async fn two_servers_write_each_host_twice_and_a_record_for_each_batch() {
     world.configure(config).await;
     let group = world.until("canary", |group| group.state == "succeeded").await;
     assert_eq!((group.members, group.upgraded, group.failed), (all, all, 0), "{group:?}");
-    assert!(witness.peak() <= all / 4, "{} were under way at once", witness.peak());
-    assert_eq!((witness.began(), witness.arrived()), (all, all));
+    assert!(observer.peak() <= all / 4, "{} were under way at once", observer.peak());
+    assert_eq!((observer.began(), observer.arrived()), (all, all));
 
     let written =
         async |what: &str| world.metric(&format!("refit_rollout_writes_total{{what=\"{what}\"}}")).await;

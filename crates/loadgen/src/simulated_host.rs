@@ -1,3 +1,5 @@
+//! A simulated host with an updater: how it behaves when it is instructed to update, and what is counted of it.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +17,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::f
 /// An agent or an updater that gets no answer for so long asks again, elsewhere.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a simulated host does when it is told to upgrade.
+/// What a simulated host does when it is instructed to update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conduct {
     /// It has the new version after a while.
@@ -24,7 +26,7 @@ pub enum Conduct {
     RollsBack,
     /// Nothing comes of it, for at least that long.
     Hangs(Duration),
-    /// It is never heard again.
+    /// It never reports again.
     Dies,
 }
 
@@ -39,7 +41,7 @@ pub struct HostOptions {
     pub labels: HashMap<String, String>,
     /// The version that it starts with.
     pub version: String,
-    /// What it does when told.
+    /// What it does when instructed to update.
     pub conduct: Conduct,
     /// How long an update takes.
     pub takes: Duration,
@@ -49,24 +51,24 @@ pub struct HostOptions {
     pub beats_every: Duration,
 }
 
-/// Sees from outside how many hosts are updating at the same time, and what became of them.
+/// Counts, from outside the control plane, how many hosts update at the same time and how that ended.
 #[derive(Debug, Default)]
-pub struct Witness {
-    flying: AtomicU32,
+pub struct UpdateObserver {
+    in_flight: AtomicU32,
     peak: AtomicU32,
     began: AtomicU32,
     arrived: AtomicU32,
 }
 
-impl Witness {
+impl UpdateObserver {
     /// The most that were under way at one moment.
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::SeqCst)
     }
 
     /// Those under way now.
-    pub fn flying(&self) -> u32 {
-        self.flying.load(Ordering::SeqCst)
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     /// How often a host began to update.
@@ -81,37 +83,37 @@ impl Witness {
 
     fn begin(&self) {
         self.began.fetch_add(1, Ordering::SeqCst);
-        let flying = self.flying.fetch_add(1, Ordering::SeqCst) + 1;
-        self.peak.fetch_max(flying, Ordering::SeqCst);
+        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(in_flight, Ordering::SeqCst);
     }
 
     fn end(&self) {
-        self.flying.fetch_sub(1, Ordering::SeqCst);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// One host that stays connected, and follows what it is told until it dies.
-pub struct FollowingHost {
+/// One host that stays connected and carries out update instructions, until it dies.
+pub struct SimulatedHost {
     joined: Joined,
     options: HostOptions,
-    witness: Arc<Witness>,
+    observer: Arc<UpdateObserver>,
     status: UpdaterStatus,
-    /// What its agent has said that it knows of, over all connections.
+    /// The attempt that its agent last acknowledged, over all connections.
     acknowledged: u64,
     tried: Option<u64>,
 }
 
-/// The host is no more.
+/// The host died.
 struct Died;
 
-impl FollowingHost {
-    /// A host that has joined, and whoever sees what it does.
-    pub fn new(joined: Joined, options: HostOptions, witness: Arc<Witness>) -> Self {
+impl SimulatedHost {
+    /// A host that has joined, and the observer that counts its updates.
+    pub fn new(joined: Joined, options: HostOptions, observer: Arc<UpdateObserver>) -> Self {
         let status = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };
-        Self { joined, options, witness, status, acknowledged: 0, tried: None }
+        Self { joined, options, observer, status, acknowledged: 0, tried: None }
     }
 
-    /// Lives until it dies: connects again, to the next server, whenever it is cut off.
+    /// Runs until the host dies; reconnects to the next server whenever the connection is lost.
     pub async fn live(mut self) {
         let (mut pause, longest) = RECONNECT;
         let mut server = self.options.first;
@@ -171,7 +173,7 @@ impl FollowingHost {
         }
     }
 
-    /// What an updater does: asks, and goes on only if told so; whether the host died of it.
+    /// What an updater does: asks, and updates only if instructed to; whether the host died of it.
     async fn update(&mut self, agent: &mut SimulatedAgent) -> Result<bool, AgentError> {
         let answer = in_time(agent.find()).await?;
         let is_new = answer.agent_version != self.options.version;
@@ -180,18 +182,18 @@ impl FollowingHost {
             return Ok(false);
         }
         self.tried = attempt;
-        self.witness.begin();
+        self.observer.begin();
         let takes = match self.options.conduct {
             Conduct::Hangs(length) => length,
             _ => self.options.takes,
         };
         tokio::time::sleep(takes).await;
-        self.witness.end();
+        self.observer.end();
         match self.options.conduct {
             Conduct::Dies => return Ok(true),
             Conduct::Hangs(_) => {}
             Conduct::Upgrades => {
-                self.witness.arrived.fetch_add(1, Ordering::SeqCst);
+                self.observer.arrived.fetch_add(1, Ordering::SeqCst);
                 self.options.version = answer.agent_version.clone();
                 agent.set_version(&answer.agent_version);
                 agent.send().await?;
