@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
-use refit_backend::{Error as StoreError, Key, KeyRange, MAX_PAGE_ITEMS, SharedBackend, Transaction};
+use refit_backend::{Error as StoreError, Key, KeyRange, SharedBackend, Transaction};
 use refit_types::AgentRole;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -208,15 +208,11 @@ impl TokenStore {
 
     /// All of them, the static ones first.
     pub async fn list(&self) -> Result<Vec<Token>, TokenError> {
-        let (mut all, mut rest) = (self.statics.clone(), KeyRange::below(&prefix()?));
-        loop {
-            let page = self.backend.range(&rest, MAX_PAGE_ITEMS).await?;
-            all.extend(page.items.iter().filter_map(|item| decode(last_part(&item.key), &item.value)));
-            match page.items.last() {
-                Some(last) if page.more => rest = rest.after(&last.key),
-                _ => return Ok(all),
-            }
+        let (mut all, mut scan) = (self.statics.clone(), self.backend.scan(KeyRange::below(&prefix()?)));
+        while let Some(items) = scan.next_page().await? {
+            all.extend(items.iter().filter_map(|item| decode(last_part(&item.key), &item.value)));
         }
+        Ok(all)
     }
 
     /// Deletes the one whose hash begins with `name`, and stores what `alongside` makes of it in the same
