@@ -96,27 +96,25 @@ impl Dispatch {
         if let Err((status, why)) = route.who.check(principal) {
             return public_http::text(status, format!("{why}\n"));
         }
-        // These refuse other methods themselves, and limit or count that.
-        match route.endpoint {
+        let method = request.method().clone();
+        let response = match route.endpoint {
+            // These three refuse other methods themselves, and limit or count that.
             Endpoint::Find => return self.answer_find(peer, request).map(Body::from),
             Endpoint::Artifacts => return self.artifacts.respond(&request.into_parts().0).await,
             Endpoint::Dashboard => return self.web.answer(peer, request).await,
-            Endpoint::Health | Endpoint::ChannelVersion | Endpoint::ChannelCritical => {}
-        }
-        if !route.methods.contains(&request.method().as_str()) {
-            let why = format!("this path answers {} only\n", route.allow());
-            return public_http::text(StatusCode::METHOD_NOT_ALLOWED, why);
-        }
-        let response = match route.endpoint {
+            _ if !route.methods.contains(&method.as_str()) => {
+                let why = format!("this path answers {} only\n", route.allow());
+                return public_http::text(StatusCode::METHOD_NOT_ALLOWED, why);
+            }
+            Endpoint::Health => public_http::text(StatusCode::OK, "ok\n"),
             Endpoint::ChannelVersion => {
                 public_http::channel(&self.stores, captured, public_http::VERSION).await
             }
             Endpoint::ChannelCritical => {
                 public_http::channel(&self.stores, captured, public_http::CRITICAL).await
             }
-            _ => public_http::text(StatusCode::OK, "ok\n"),
         };
-        match *request.method() {
+        match method {
             Method::HEAD => public_http::without_body(response),
             _ => response,
         }
