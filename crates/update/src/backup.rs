@@ -1,3 +1,6 @@
+//! The backup of the agent's database: made when a version is left, checked and restored when it is active again, and
+//! renamed back by a rollback. Called by `switch` and `rollback`.
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,16 +14,16 @@ use crate::layout::Layout;
 const COPY: &str = "sqlite.db";
 const NOTE: &str = "backup.yaml";
 
-/// `backup.yaml`: what the database beside it is worth. It is written last: without it there is no backup.
+/// `backup.yaml`: describes the database beside it. It is written last: without it there is no backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupNote {
     version: String,
     kind: String,
-    /// What the backup is of.
+    /// The description.
     pub spec: BackupSpec,
 }
 
-/// What a backup is of.
+/// The description of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupSpec {
     /// The control plane that the agent belonged to.
@@ -29,13 +32,13 @@ pub struct BackupSpec {
     pub version: Version,
     /// When it was made.
     pub creation_time: Timestamp,
-    /// Until when the identity in it is good, if that is known.
+    /// When the identity in it expires, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_valid_until: Option<Timestamp>,
-    /// Who issued that identity, if that is known.
+    /// The issuer of that identity, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_issuer: Option<String>,
-    /// Whether the version ever proved that it works: if not, its database is only kept for the way back.
+    /// Whether the version has ever been healthy; if not, the backup is only good for a rollback.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub proved: bool,
 }
@@ -49,72 +52,72 @@ fn is_yes(proved: &bool) -> bool {
     *proved
 }
 
-/// What is known of the identity in the agent's database.
+/// The identity in the agent's database, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IdentityFacts {
-    /// Until when it is good.
+    /// When it expires.
     pub valid_until: Option<Timestamp>,
-    /// Who issued it.
+    /// Its issuer.
     pub issuer: Option<String>,
 }
 
-/// Why a backup cannot be used.
+/// Why a backup cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// There is none, or it was never finished.
+    /// There is none, or it is incomplete.
     #[error("there is no complete backup of the database of {0}")]
     Missing(Version),
-    /// The note cannot be read.
+    /// Its description cannot be read.
     #[error("the note of the backup of {version} cannot be read: {error}")]
     Unreadable {
-        /// Of which version.
+        /// The version.
         version: Version,
-        /// What is wrong.
+        /// The error.
         error: String,
     },
-    /// It is of something else.
+    /// It is of another version or another control plane.
     #[error("the backup is of {what} {found}, not of {wanted}")]
     Mismatch {
-        /// A version, or a control plane.
+        /// What differs.
         what: &'static str,
-        /// What it is of.
+        /// The value in the backup.
         found: String,
-        /// What it should be of.
+        /// The value now.
         wanted: String,
     },
-    /// The version never worked.
+    /// The version has never been healthy.
     #[error("the backup is of {0} when it had never proved that it works")]
     Unproved(Version),
-    /// Its identity is over.
+    /// Its identity has expired.
     #[error("the identity in the backup of {version} was good until {until} only")]
     Expired {
-        /// Of which version.
+        /// The version.
         version: Version,
-        /// Until when.
+        /// When it expired.
         until: Timestamp,
     },
-    /// Nobody trusts who issued its identity.
+    /// The issuer of its identity is no longer trusted.
     #[error("the identity in the backup of {version} was issued by {issuer}, which is no longer trusted")]
     Untrusted {
-        /// Of which version.
+        /// The version.
         version: Version,
-        /// By whom.
+        /// The issuer.
         issuer: String,
     },
 }
 
-/// What a backup is held against.
+/// What a backup is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreConditions {
     /// The control plane now.
     pub proxy: String,
     /// The time now.
     pub now: Timestamp,
-    /// Issuers that are trusted now; none known means that this cannot be told.
+    /// Issuers that are trusted now; if none are known, issuers are not checked.
     pub trusted: Vec<String>,
 }
 
-/// Copies the agent's database beside the version that is being left. What was there is invalid first.
+/// Backs up the agent's database into the directory of the version that is left. An older backup is made invalid first.
 pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Result<()> {
     let folder = layout.backup(&spec.version);
     let note = folder.join(NOTE);
@@ -127,7 +130,7 @@ pub fn back_up(disk: &dyn Disk, layout: &Layout, spec: &BackupSpec) -> io::Resul
     write_durably(disk, &note, text.as_bytes(), 0o600)
 }
 
-/// Copies the database that was there before anything was installed: an agent of some other installation's.
+/// Backs up the database of another installation of the agent, before a first installation.
 pub(crate) fn back_up_foreign(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
     let folder = layout.first_backup();
     create_dirs_durably(disk, &folder, 0o700)?;
@@ -143,7 +146,7 @@ fn copy_into(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> 
     disk.sync_dir(folder)
 }
 
-/// The backup of a version, if it can be restored under these conditions.
+/// The description of a version's backup, if that can be restored.
 pub fn check_backup(
     disk: &dyn Disk,
     layout: &Layout,
@@ -189,8 +192,8 @@ fn judge(
     }
 }
 
-/// Copies the backup of a version to where only a rename is left to do: while the agent still runs, because the copy
-/// is what takes time and room.
+/// Copies the backup of a version beside the database, so that only a rename is left to do. Called while the agent still
+/// runs, because the copy takes time and room.
 pub fn prepare_restore(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
     let aside = prepared(layout);
     remove_database(disk, &aside)?;
@@ -198,13 +201,13 @@ pub fn prepare_restore(disk: &dyn Disk, layout: &Layout, version: &Version) -> i
     disk.sync_file(&aside)
 }
 
-/// Puts what was prepared in the place of the agent's database. The agent must be fully stopped.
+/// Replaces the agent's database by the copy that was prepared. The agent must be fully stopped.
 pub fn restore(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
     put_in_place(disk, layout, &prepared(layout))
 }
 
-/// Gives back the database that was copied when a switch began. The copy itself takes its place, so that a full disk
-/// cannot stand in the way; it is worth nothing afterwards. To be called again after a cut. The agent must be fully
+/// Restores the database that was backed up when a switch began. The backup itself is renamed into place, so that this
+/// works on a full disk, and no longer exists afterwards. Can be repeated after an interruption. The agent must be fully
 /// stopped.
 pub(crate) fn roll_back_database(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
     let copy = folder.join(COPY);
@@ -228,7 +231,7 @@ pub(crate) fn roll_back_database(disk: &dyn Disk, layout: &Layout, folder: &Path
 
 fn put_in_place(disk: &dyn Disk, layout: &Layout, copy: &Path) -> io::Result<()> {
     let database = layout.database();
-    // A log of the old database must not be taken for one of the new.
+    // SQLite would apply a log of the old database to the new one.
     for log in ["-wal", "-shm", "-journal"] {
         remove_if_present(disk, &beside(&database, log))?;
     }

@@ -1,3 +1,5 @@
+//! `updates.yaml`: what the updater may do on this host. Written by commands of an operator, read by every command.
+
 use std::io;
 use std::path::Path;
 
@@ -6,41 +8,41 @@ use serde_json::{Map, Value, json};
 
 use crate::disk::{Disk, write_durably};
 
-/// `updates.yaml`: what the updater is to do on this host. Fields that this version does not know survive.
+/// The configuration. Fields that this release does not know survive a rewrite.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Config {
     /// The control plane.
     pub proxy: Option<String>,
     /// Whether `update` may change anything.
     pub enabled: bool,
-    /// A copy of what the pointer says.
+    /// A copy of the active version, for people; the pointer decides.
     pub active_version: Option<Version>,
-    /// The version to stay on, whatever the cluster wants.
+    /// The version to stay on, regardless of the cluster.
     pub pinned_version: Option<Version>,
-    /// How the control plane is known, beside the system's authorities and the agent's trust file.
+    /// The pin of the cluster's CA, beside the system's authorities and the agent's trust file.
     pub ca_pin: Option<String>,
     /// Where archives come from, if not from the control plane.
     pub base_url: Option<String>,
     pub(crate) rest: Map<String, Value>,
 }
 
-/// Why the configuration cannot be used.
+/// Why the configuration cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The disk refused.
     #[error("{path} cannot be used: {source}")]
     Disk {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// It is not what it should be.
-    #[error("{path}: {error}; mend it, or remove it and run `enable` again")]
+    /// It is invalid.
+    #[error("{path}: {error}; correct it, or remove it and run `enable` again")]
     Invalid {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What is wrong, and where.
+        /// The field, and what is wrong with it.
         error: String,
     },
 }
@@ -48,7 +50,7 @@ pub enum ConfigError {
 const KIND: &str = "agent_versions";
 
 impl Config {
-    /// What is stored; the default if nothing is.
+    /// The stored configuration; the default if there is none.
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Self, ConfigError> {
         let bytes = match disk.read(path) {
             Ok(bytes) => bytes,
@@ -89,7 +91,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Stores it, whole or not at all.
+    /// Stores it durably.
     pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
         let failed = |source| ConfigError::Disk { path: path.display().to_string(), source };
         let text = serde_saphyr::to_string(&self.document())
@@ -161,11 +163,11 @@ mod tests {
 
     #[test]
     fn errors_name_their_field() {
-        let told = |text: &str| Config::parse(text.as_bytes()).unwrap_err();
-        assert!(told("- 1").contains("expected a map"));
-        assert!(told("kind: node").contains("kind: expected agent_versions"));
-        assert!(told("spec: {enabled: maybe}").contains("spec.enabled: expected true or false"));
-        assert!(told("spec: {active_version: latest}").contains("spec.active_version"));
-        assert!(told("\u{0}").len() > 3);
+        let error = |text: &str| Config::parse(text.as_bytes()).unwrap_err();
+        assert!(error("- 1").contains("expected a map"));
+        assert!(error("kind: node").contains("kind: expected agent_versions"));
+        assert!(error("spec: {enabled: maybe}").contains("spec.enabled: expected true or false"));
+        assert!(error("spec: {active_version: latest}").contains("spec.active_version"));
+        assert!(error("\u{0}").len() > 3);
     }
 }

@@ -1,3 +1,5 @@
+//! The client of the control plane: asks `find` and installs archives. Made by the program for commands that need it.
+
 use std::io::Read;
 
 use refit_types::{Edition, HostId, Version};
@@ -7,13 +9,13 @@ use crate::archive::{Source, install, redacted};
 use crate::host::{Answer, ControlPlane, HostError};
 use crate::{Disk, Layout, Profile};
 
-/// An answer is a few hundred bytes.
+/// A `find` response has a few hundred bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 /// Called with how many bytes have arrived, and how many there are in total if that is known.
 pub type OnProgress<'a> = Box<dyn Fn(u64, Option<u64>) + Send + Sync + 'a>;
 
-/// The control plane by HTTPS: what it says, and the archives that it or a mirror has.
+/// A control plane over HTTPS, with the archives that it or a mirror serves.
 pub struct HttpsControlPlane<'a> {
     /// Where archives come from.
     pub source: Box<dyn Source + 'a>,
@@ -21,13 +23,13 @@ pub struct HttpsControlPlane<'a> {
     pub answers: Box<dyn Source + 'a>,
     /// The file system.
     pub disk: &'a dyn Disk,
-    /// Where everything is.
+    /// Every path that the updater uses.
     pub layout: &'a Layout,
-    /// What is managed.
+    /// The agent that is managed.
     pub profile: &'a Profile,
     /// `HOST:PORT`.
     pub proxy: String,
-    /// Where archives are, if not there.
+    /// Where archives are, if not at the control plane.
     pub base_url: Option<String>,
     /// Shows how a download goes.
     pub progress: OnProgress<'a>,
@@ -51,7 +53,7 @@ struct FindResponse {
 }
 
 impl HttpsControlPlane<'_> {
-    /// The UUID that the agent wrote down; a host without one gets the answer for strangers.
+    /// The UUID that the agent has stored. Without one, the control plane answers as for an unknown host.
     fn host(&self) -> Option<HostId> {
         let bytes = self.disk.read(&self.layout.data().join("host_uuid")).ok()?;
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
@@ -63,7 +65,7 @@ impl HttpsControlPlane<'_> {
         let opened = self.answers.open(&url, 0).map_err(|error| error.to_string())?;
         let mut bytes = Vec::new();
         opened.body.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&bytes).map_err(|error| format!("its answer cannot be understood: {error}"))
+        serde_json::from_slice(&bytes).map_err(|error| format!("its response cannot be read: {error}"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! What went wrong, and at which step: kept for the operator and the control plane.
+//! The steps of an update that can fail, by the words that other releases know. Used typed everywhere in this crate;
+//! `status_file` turns them into stored words and back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::str::FromStr;
 /// The steps and their words in one list, so that none is left out when a word is read.
 macro_rules! steps {
     ($($(#[doc = $doc:literal])+ $step:ident => $word:literal,)+) => {
-        /// A step that failed. Its word is in `status.json`, in heartbeats and in logs, and other versions read it there.
+        /// A step that failed. Its word is in `status.json`, in heartbeats and in logs, where other releases read it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum FailedStep {
             $($(#[doc = $doc])+ $step,)+
@@ -15,7 +16,7 @@ macro_rules! steps {
         impl FailedStep {
             const ALL: &'static [Self] = &[$(Self::$step),+];
 
-            /// The word that it is known by outside.
+            /// Its word outside of this crate.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$step => $word,)+
@@ -26,39 +27,39 @@ macro_rules! steps {
 }
 
 steps! {
-    /// The control plane was asked whether the version is still due.
+    /// Asking the control plane whether the version is still due.
     Find => "find",
-    /// The version was brought onto the disk.
+    /// Downloading and unpacking the version.
     Download => "download",
-    /// Every binary of it was run.
+    /// Running every binary of it.
     Validate => "validate",
-    /// The database of what is left was kept.
+    /// Backing up the database of the version that is left.
     Backup => "backup",
-    /// Links and units were put in place.
+    /// Putting links and units in place.
     Link => "link",
-    /// The service manager was asked something beside stopping and starting the agent.
+    /// A request to the service manager other than stopping and starting the agent.
     Service => "service",
-    /// The way back was made durable.
+    /// Storing the journal.
     Journal => "journal",
-    /// The agent was stopped.
+    /// Stopping the agent.
     Stop => "stop",
-    /// The version got back the database that it had.
+    /// Restoring the database that the version had.
     Restore => "restore",
-    /// The pointer was moved.
+    /// Moving the pointer.
     Switch => "switch",
-    /// The agent was reloaded or started.
+    /// Reloading or starting the agent.
     Restart => "restart",
-    /// The agent was watched.
+    /// Waiting until the agent is healthy.
     Health => "health",
-    /// The way back was given up.
+    /// Removing the journal after the switch.
     Settle => "settle",
-    /// The way back was taken.
+    /// Rolling back.
     Undo => "undo",
-    /// What an updater was cut off in the middle of was read.
+    /// Reading the journal of an interrupted switch.
     Recover => "recover",
-    /// The system's package was replaced.
+    /// Replacing the system's package.
     Package => "package",
-    /// Everything was removed.
+    /// Uninstalling.
     Uninstall => "uninstall",
 }
 
@@ -82,8 +83,7 @@ impl AsRef<str> for FailedStep {
 }
 
 impl FailedStep {
-    /// Whether a failure says something about the version, and not about the host or the network: only then is it
-    /// of use to wait before the next try.
+    /// Whether the version is to blame, and not the host or the network. Only then is the next try delayed.
     pub fn blames_the_version(self) -> bool {
         match self {
             Self::Validate | Self::Restart | Self::Health => true,
@@ -109,7 +109,7 @@ impl FailedStep {
         StepFailed { step: self, reason: reason.to_string() }
     }
 
-    /// Makes a failure of this step of whatever stood in its way.
+    /// Turns an error into a failure of this step.
     pub(crate) fn failed<E: fmt::Display>(self) -> impl Fn(E) -> StepFailed {
         move |error| self.failure(error)
     }
@@ -121,7 +121,7 @@ impl fmt::Display for FailedStep {
     }
 }
 
-/// A step that failed, and why: kept for the operator and the control plane.
+/// A step that failed, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {reason}")]
 pub struct StepFailed {
@@ -135,7 +135,7 @@ pub struct StepFailed {
 mod tests {
     use super::*;
 
-    /// Control planes and updaters of other versions know these words: none may change.
+    /// Control planes and updaters of other releases know these words: none may change.
     #[test]
     fn the_words_are_what_other_versions_know() {
         let words: Vec<&str> = FailedStep::ALL.iter().map(|step| step.as_str()).collect();

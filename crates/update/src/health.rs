@@ -1,4 +1,5 @@
-//! Whether the version that was switched to works.
+//! Whether the version that was switched to is healthy. Asks the agent until it has been healthy for a while or time is
+//! up; called by `switch`.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,39 +9,39 @@ use refit_types::Version;
 
 use crate::host::{Agent, Clock, Condition};
 
-/// An agent that works is ready well within this time, on a slow host with a large database too.
+/// How long the agent may take to become ready, on a slow host with a large database too.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How long it must stay so: one that crashes in a loop is ready now and then.
+/// How long it must stay ready: an agent that crashes in a loop is ready now and then.
 const HOLDS_FOR: Duration = Duration::from_secs(5);
-/// How often it is asked.
+/// How often the agent is asked.
 const EVERY: Duration = Duration::from_millis(200);
-/// How long an answer of the control plane to the updater counts: it is not there to be asked by every host that
-/// fails, five times a second.
+/// How long an answer of the control plane counts, so that failing hosts do not ask it five times a second.
 const REACHED_FOR: Duration = Duration::from_secs(5);
 
-/// What was found.
+/// The result of the wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It works.
+    /// The agent is healthy.
     Healthy,
-    /// It does not, in words.
+    /// It is not, and why.
     Unhealthy(String),
 }
 
-/// Waits until an agent of that version, started since then, says that it works and goes on saying so.
+/// Waits until an agent of the version, started after `since`, is healthy and stays so. `is_reachable` asks the control
+/// plane: an agent that is not connected is unhealthy only while the updater can reach it.
 pub(crate) fn wait(
     agent: &dyn Agent,
     clock: &dyn Clock,
-    reaches: &dyn Fn() -> bool,
+    is_reachable: &dyn Fn() -> bool,
     version: &Version,
     since: Timestamp,
 ) -> Verdict {
     let begin = clock.now();
     let asked = Cell::new(None::<(Timestamp, bool)>);
-    let reaches = || match asked.get() {
+    let is_reachable = || match asked.get() {
         Some((at, reached)) if elapsed(at, clock.now()) < REACHED_FOR => reached,
         _ => {
-            let reached = reaches();
+            let reached = is_reachable();
             asked.set(Some((clock.now(), reached)));
             reached
         }
@@ -48,7 +49,7 @@ pub(crate) fn wait(
     let (mut good_since, mut last) = (None::<(Timestamp, Condition)>, "no agent answers".to_owned());
     loop {
         let now = clock.now();
-        match judge(agent.condition(), &reaches, version, since) {
+        match check(agent.condition(), &is_reachable, version, since) {
             Ok(condition) => match &good_since {
                 Some((at, first)) if first.started_at == condition.started_at => {
                     if elapsed(*at, now) >= HOLDS_FOR {
@@ -73,10 +74,10 @@ pub(crate) fn wait(
     }
 }
 
-/// Whether what the agent says is said by the right version, of after the restart.
-fn judge(
+/// Whether the agent that answers is of the right version, started after the switch, and connected.
+fn check(
     condition: Option<Condition>,
-    reaches: &dyn Fn() -> bool,
+    is_reachable: &dyn Fn() -> bool,
     version: &Version,
     since: Timestamp,
 ) -> Result<Condition, String> {
@@ -84,12 +85,12 @@ fn judge(
     if condition.version != *version {
         return Err(format!("the agent that answers is {}", condition.version));
     }
-    // To the second: that is how exactly a service manager may know when it started something.
+    // Service managers may know start times only to the second.
     if condition.started_at.as_second() < since.as_second() {
         return Err("the agent ignored the restart".into());
     }
-    // A host without a network must not make a good version look broken.
-    if !condition.connected && reaches() {
+    // A good version on a host without a network is not broken.
+    if !condition.connected && is_reachable() {
         let reason = condition.reason.as_deref().unwrap_or("it does not say why");
         return Err(format!("the agent does not reach the control plane, and the updater does: {reason}"));
     }

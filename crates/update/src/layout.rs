@@ -1,15 +1,17 @@
+//! Every path that the updater uses, computed from the profile, the root and the suffix. Touches no disk.
+
 use std::path::{Path, PathBuf};
 
 use refit_types::Version;
 
 use crate::Profile;
 
-/// Where everything is on a host, or in an image that is being built.
+/// The paths of one agent on a host, or in an image that is being built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// `/`, or the directory that will be it.
+    /// `/`, or the root directory of an image.
     root: PathBuf,
-    /// As seen from inside: what links say.
+    /// As seen from inside the root, like all that follow: the targets of links.
     data: PathBuf,
     bin: PathBuf,
     units: PathBuf,
@@ -20,8 +22,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The places of a profile below `root`. A suffix keeps a second agent on one host apart: nothing of it is where
-    /// the first one's is, its links neither.
+    /// The paths of a profile below `root`. With a suffix they share nothing with those of the first agent of the host.
     pub fn new(root: &Path, profile: &Profile, suffix: Option<&str>) -> Self {
         let suffixed = |path: &Path| match suffix {
             Some(suffix) => PathBuf::from(format!("{}-{suffix}", path.display())),
@@ -53,7 +54,7 @@ impl Layout {
         layout
     }
 
-    /// What a unit of the profile is called on this host.
+    /// The name of a unit of the profile on this host.
     pub fn unit_name(&self, unit: &str) -> String {
         match &self.suffix {
             Some(suffix) => suffixed_name(unit, suffix),
@@ -61,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// Whether this agent is a second one on its host.
+    /// Whether this is a second agent on its host.
     pub fn is_suffixed(&self) -> bool {
         self.suffix.is_some()
     }
@@ -91,32 +92,32 @@ impl Layout {
         self.outside(&folder).join(self.unit_name(unit))
     }
 
-    /// What that link says.
+    /// The target of that link.
     pub fn wants_target(&self, unit: &str) -> PathBuf {
         self.units.join(self.unit_name(unit))
     }
 
-    /// The link that would keep the service from being started by anybody.
+    /// The link that masks the service.
     pub fn mask(&self) -> PathBuf {
         self.outside(Path::new("/etc/systemd/system")).join(&self.unit)
     }
 
-    /// Where the database is kept that was there before anything was installed.
+    /// The backup of the database that another installation left, while a first installation is under way.
     pub fn first_backup(&self) -> PathBuf {
         self.versions().join("before")
     }
 
-    /// There once the version has proved that it works.
+    /// Exists once the version has been healthy on this host.
     pub fn proved(&self, version: &Version) -> PathBuf {
         self.version(version).join("proved")
     }
 
-    /// Where something that has that path inside is to be found from here.
+    /// A path inside the root, as seen from outside.
     pub fn outside(&self, inside: &Path) -> PathBuf {
         self.root.join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    /// Whether this is the host itself, and not an image.
+    /// Whether the root is `/`, and not an image.
     pub fn is_host(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -126,37 +127,37 @@ impl Layout {
         self.outside(&self.data)
     }
 
-    /// Where versions are kept.
+    /// The directory of all versions.
     pub fn versions(&self) -> PathBuf {
         self.data().join("versions")
     }
 
-    /// Where one version is kept.
+    /// The directory of a version.
     pub fn version(&self, version: &Version) -> PathBuf {
         self.versions().join(version.to_string())
     }
 
-    /// Written last: the version is complete.
+    /// The checksum of a version, written last: it exists if the version is complete.
     pub fn checksum(&self, version: &Version) -> PathBuf {
         self.version(version).join("sha256")
     }
 
-    /// Where the database of a version is kept when it is left.
+    /// The backup of a version's database, made when the version is left.
     pub fn backup(&self, version: &Version) -> PathBuf {
         self.version(version).join("backup")
     }
 
-    /// The one pointer.
+    /// The link to the active version: the pointer.
     pub fn active(&self) -> PathBuf {
         self.data().join("active")
     }
 
-    /// The pointer back, made before the pointer moves: a full disk cannot stand in the way of a rename.
+    /// A link to the version before, made before the pointer moves, so that a rollback needs only a rename.
     pub(crate) fn active_back(&self) -> PathBuf {
         self.data().join("active.back")
     }
 
-    /// What the pointer says of a version: relative, so that it holds in images too.
+    /// The target of the pointer for a version: relative, so that it is right in images too.
     pub fn active_target(&self, version: &Version) -> PathBuf {
         Path::new("versions").join(version.to_string())
     }
@@ -166,17 +167,17 @@ impl Layout {
         self.versions().join("updates.yaml")
     }
 
-    /// What it last did, for the agent's heartbeat.
+    /// The status file.
     pub fn status(&self) -> PathBuf {
         self.versions().join("status.json")
     }
 
-    /// What it is in the middle of.
+    /// The journal of a switch that is under way.
     pub fn journal(&self) -> PathBuf {
         self.versions().join("journal.json")
     }
 
-    /// Held by whoever changes anything.
+    /// The lock.
     pub fn lock(&self) -> PathBuf {
         self.versions().join("lock")
     }
@@ -191,22 +192,22 @@ impl Layout {
         self.outside(&self.bin).join(binary)
     }
 
-    /// The directory of these links, where it is nobody else's.
+    /// The directory of these links, if it belongs to this agent alone.
     pub fn own_bin(&self) -> Option<PathBuf> {
         self.is_suffixed().then(|| self.outside(&self.bin))
     }
 
-    /// What that link says.
+    /// The target of that link.
     pub fn bin_target(&self, binary: &str) -> PathBuf {
         self.data.join("active/bin").join(binary)
     }
 
-    /// Where a unit of the profile is read by the service manager.
+    /// Where the service manager reads a unit of the profile.
     pub fn unit_path(&self, unit: &str) -> PathBuf {
         self.outside(&self.units).join(self.unit_name(unit))
     }
 
-    /// Where a version has it.
+    /// The unit in the directory of a version.
     pub fn unit_source(&self, version: &Version, unit: &str) -> PathBuf {
         self.version(version).join("etc/systemd").join(unit)
     }

@@ -1,6 +1,6 @@
-//! The host updater: brings one agent on one Linux host to the version that the cluster wants, proves that it
-//! works, and undoes it when it does not. It may be cut off at any moment: the old or the new version is
-//! complete with its own database, and the next start finishes or undoes.
+//! The host updater: brings the agent of one Linux host to the version that the cluster wants, checks that it is
+//! healthy, and rolls back if it is not. It may be killed at any moment: the old or the new version is complete with
+//! its own database, and the next start finishes the switch or rolls it back.
 
 pub mod archive;
 mod backup;

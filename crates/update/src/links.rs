@@ -1,4 +1,5 @@
-//! The links by which everyone finds the active version: `/usr/local/bin/refit` and its like.
+//! The links to the binaries of the active version, such as `/usr/local/bin/refit`. What they replace is kept until the
+//! version is healthy. Called by `switch`, `rollback` and the commands.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use crate::disk::{Disk, FileKind, create_dirs_durably, parent, point_durably, wr
 use crate::layout::Layout;
 use crate::profile::Profile;
 
-/// A link that there should be.
+/// A link that the updater places.
 pub(crate) struct ManagedLink {
     pub(crate) name: String,
     pub(crate) link: PathBuf,
@@ -21,7 +22,7 @@ impl ManagedLink {
         Ok(disk.kind(&self.link)? == Some(FileKind::Link) && disk.read_link(&self.link)? == self.target)
     }
 
-    /// Makes it, whatever else is there.
+    /// Makes the link, in place of whatever else is there.
     pub(crate) fn place(&self, disk: &dyn Disk) -> io::Result<()> {
         if self.is_placed(disk)? {
             return Ok(());
@@ -30,7 +31,7 @@ impl ManagedLink {
         point_durably(disk, &self.link, &self.target)
     }
 
-    /// Removes it; what somebody else put there stays.
+    /// Removes the link; anything else at its path stays.
     pub(crate) fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
         if self.is_placed(disk)? {
             disk.remove_file(&self.link)?;
@@ -49,7 +50,7 @@ fn wanted(layout: &Layout, profile: &Profile) -> Vec<ManagedLink> {
     wanted.collect()
 }
 
-/// Makes the links. What else was there is put copy.
+/// Makes the links. A copy of what they replace is kept.
 pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for wanted in wanted(layout, profile) {
         if !wanted.is_placed(disk)? {
@@ -60,12 +61,12 @@ pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::
     Ok(())
 }
 
-/// Whether any link is this agent's.
+/// Whether any link of this agent is placed.
 pub(crate) fn is_any_placed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     any_placed(disk, &wanted(layout, profile))
 }
 
-/// Whether any of these is there.
+/// Whether any of the links is placed.
 pub(crate) fn any_placed(disk: &dyn Disk, links: &[ManagedLink]) -> io::Result<bool> {
     for link in links {
         if link.is_placed(disk)? {
@@ -75,7 +76,7 @@ pub(crate) fn any_placed(disk: &dyn Disk, links: &[ManagedLink]) -> io::Result<b
     Ok(false)
 }
 
-/// Removes every link that is this agent's.
+/// Removes the links of this agent.
 pub(crate) fn remove(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     wanted(layout, profile).iter().try_for_each(|wanted| wanted.remove(disk))
 }
@@ -95,7 +96,7 @@ pub(crate) fn remove_dangling(
     Ok(())
 }
 
-/// Puts back what the links replaced, where nothing was active before.
+/// Restores what the links of a first installation replaced.
 pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for wanted in wanted(layout, profile) {
         if !restore_replaced(disk, layout, &wanted.name, &wanted.link)? {
@@ -105,12 +106,13 @@ pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -
     Ok(())
 }
 
-/// What was replaced is kept here until the version has proved itself, and comes back if it does not.
+/// Where the copy of a replaced file is kept until the version is healthy.
 fn replaced_path(layout: &Layout, name: &str) -> PathBuf {
     layout.versions().join("replaced").join(name)
 }
 
-/// A copy, because the original must never be absent, and may be on another file system.
+/// Keeps a copy of a file or link that is about to be replaced: a copy, because the original must never be missing, and
+/// may be on another file system.
 pub(crate) fn save_replaced(disk: &dyn Disk, layout: &Layout, name: &str, path: &Path) -> io::Result<()> {
     let copy = replaced_path(layout, name);
     if disk.kind(&copy)?.is_some() {
@@ -128,7 +130,7 @@ pub(crate) fn save_replaced(disk: &dyn Disk, layout: &Layout, name: &str, path: 
     }
 }
 
-/// Puts one thing back, if it was put copy.
+/// Restores a replaced file or link; returns whether a copy of it was kept.
 pub(crate) fn restore_replaced(
     disk: &dyn Disk,
     layout: &Layout,
@@ -144,7 +146,7 @@ pub(crate) fn restore_replaced(
     Ok(true)
 }
 
-/// What was replaced is no longer needed: the version has proved itself.
+/// Removes the copies: the version is healthy.
 pub(crate) fn remove_replaced(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
     let folder = layout.versions().join("replaced");
     match disk.kind(&folder)? {

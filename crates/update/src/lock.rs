@@ -1,41 +1,43 @@
+//! The lock that keeps two processes from changing a host at the same time. Taken by every command that changes anything.
+
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// Held by the one process that changes anything; given up when it ends, however it ends.
+/// Held by the one process that changes anything. The kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Why the lock was not had.
+/// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another updater is at work.
+    /// Another process holds it.
     #[error("another updater{process} is at work on this host ({path} is locked); try again when it is done",
         path = .path.display(), process = .process.map(|id| format!(" (process {id})")).unwrap_or_default())]
     Held {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Who has it, if that can be told.
+        /// The process that holds it, if that is known.
         process: Option<u32>,
     },
     /// The disk refused.
-    #[error("the lock {path} cannot be had: {source}", path = .path.display())]
+    #[error("the lock {path} cannot be taken: {source}", path = .path.display())]
     Disk {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl Lock {
-    /// Takes the lock, or says at once that somebody else has it.
+    /// Takes the lock, or fails at once if it is held.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let failed = |source| LockError::Disk { path: path.into(), source };
         if let Some(folder) = path.parent() {
@@ -47,11 +49,11 @@ impl Lock {
             let mut file = options.open(path).map_err(failed)?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, path) => {
-                    // Only for people who wait.
+                    // For the message of processes that wait.
                     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
                     return Ok(Self { _file: file });
                 }
-                // Its holder removed it meanwhile, with all else.
+                // An uninstallation has removed the file meanwhile.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
                     let mut text = String::new();
@@ -63,12 +65,12 @@ impl Lock {
         }
     }
 
-    /// Takes the lock as soon as it can be had, within a bound.
+    /// Takes the lock as soon as it is free, within `patience`.
     pub fn wait(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let end = Instant::now() + patience;
         loop {
             match Self::take(path) {
-                Err(LockError::Held { .. }) if Instant::now() < end => std::thread::sleep(LOOK_EVERY),
+                Err(LockError::Held { .. }) if Instant::now() < end => std::thread::sleep(POLL_EVERY),
                 other => return other,
             }
         }

@@ -1,3 +1,5 @@
+//! The profile: what is managed, as data. Refit's own is built in; others are read from a file by `validation`.
+
 mod validation;
 
 use std::collections::BTreeMap;
@@ -6,35 +8,35 @@ use std::path::{Path, PathBuf};
 use refit_types::{Edition, Version};
 use serde::Deserialize;
 
-/// What is managed: nothing in the updater is wired to one product.
+/// The description of an agent: nothing in the updater is specific to one product.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What it is called.
+    /// The name of the agent.
     pub name: String,
     /// The binaries, in `bin/` of an installed version and linked under these names. The first is the agent.
     pub binaries: Vec<String>,
-    /// The binary that updates, if it is one of them.
+    /// The binary of the updater, if it is one of them.
     #[serde(default)]
     pub updater: Option<String>,
-    /// How a binary is asked for its version.
+    /// The arguments with which a binary prints its version.
     #[serde(default = "version_arguments")]
     pub version_arguments: Vec<String>,
     /// The service.
     pub unit: String,
-    /// Units that run the updater by itself; in an archive they are beside the service's.
+    /// Units that run the updater on schedule; in an archive they are beside the unit of the service.
     #[serde(default)]
     pub updater_units: Vec<UpdaterUnit>,
-    /// What units of a second agent on the host say otherwise: by unit, the text of a drop-in in which `{suffix}`,
-    /// `{bin_dir}`, `{data_dir}` and `{config}` are filled in. Without any, there can be no second agent.
+    /// How units of a second agent on the host differ: by unit, the text of a drop-in in which `{suffix}`, `{bin_dir}`,
+    /// `{data_dir}` and `{config}` are filled in. Without any, there can be no second agent.
     #[serde(default)]
     pub suffix_drop_ins: BTreeMap<String, String>,
-    /// Where archives are: `{base_url}`, `{edition}`, `{version}`, `{os}` and `{arch}` are filled in.
+    /// The address of an archive: `{base_url}`, `{edition}`, `{version}`, `{os}` and `{arch}` are filled in.
     pub artifact: String,
     /// The one directory at the top of an archive; without it, binaries are at the top.
     #[serde(default)]
     pub archive_root: Option<String>,
-    /// Where in the archive the unit is.
+    /// The path of the unit in the archive.
     pub archive_unit: String,
     /// The agent's data directory.
     pub data_dir: PathBuf,
@@ -45,17 +47,17 @@ pub struct Profile {
     /// Where links to binaries go.
     #[serde(default = "bin_dir")]
     pub bin_dir: PathBuf,
-    /// Where the link to the unit goes.
+    /// Where units are copied to.
     #[serde(default = "unit_dir")]
     pub unit_dir: PathBuf,
-    /// How it tells that it is healthy.
+    /// How it reports that it is healthy.
     pub readiness: Readiness,
-    /// The system's package of the same agent, which is in the way.
+    /// The system's package of the same agent, which `enable` replaces.
     #[serde(default)]
     pub package: Option<String>,
 }
 
-/// A unit that runs the updater by itself, or has it run.
+/// A unit that runs or triggers the updater.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdaterUnit {
@@ -66,13 +68,14 @@ pub struct UpdaterUnit {
     pub wanted_by: Option<String>,
 }
 
-/// How an agent tells that it is healthy.
+/// How an agent reports that it is healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Readiness {
-    /// A socket below the data directory that answers with version, start and connection.
+    /// A socket below the data directory that reports version, start time and connection.
     Socket(PathBuf),
-    /// An HTTP address that answers 200 when it is ready, and a file with its process id, absolute or below the data directory.
+    /// An HTTP address that responds with 200 when the agent is ready, and its pid file, absolute or below the data
+    /// directory.
     Http {
         /// The address.
         url: String,
@@ -85,9 +88,9 @@ pub enum Readiness {
 #[derive(Debug, thiserror::Error)]
 #[error("the profile {path} cannot be used: {reason}", path = .path.display())]
 pub struct ProfileError {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// What is wrong with it.
     pub reason: String,
 }
 
@@ -139,7 +142,7 @@ fn own_drop_ins() -> BTreeMap<String, String> {
 }
 
 impl Profile {
-    /// Where a unit is in an archive.
+    /// The path of a unit in an archive.
     pub(crate) fn archive_path(&self, unit: &str) -> PathBuf {
         match unit == self.unit {
             true => self.archive_unit.clone().into(),

@@ -1,4 +1,5 @@
-//! In the place of the system's package of the same agent.
+//! The takeover from the system's package of the same agent: purges the package and restores the state that its service
+//! had. Called by `enable` after its own installation is healthy.
 
 use std::io;
 
@@ -12,8 +13,8 @@ use crate::links;
 use crate::units;
 use crate::versions::active_version;
 
-/// How the service was before the package went, which stops, disables and masks what has the same name. On the disk
-/// until the service is so again: whoever is cut off in between goes on from it.
+/// The state of the service before the purge, which stops, disables and masks units of the same name. It is on the disk
+/// until the state is restored, so that an interrupted takeover can be continued.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct ServiceSnapshot {
     enabled: bool,
@@ -22,7 +23,7 @@ struct ServiceSnapshot {
 }
 
 impl Environment<'_> {
-    /// Purges the package, if there is one, and has the service be as it was before.
+    /// Purges the package, if there is one, and restores the state of the service.
     pub(crate) fn take_over(&self, packages: &dyn Packages) -> Result<(), StepFailed> {
         let Some(package) = self.profile.package.as_ref().filter(|_| !self.layout.is_suffixed()) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the updater has put on a host, and how that goes again.
+//! The removal of everything that the updater has put on a host. Called by `refit-update uninstall`.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use crate::profile::Profile;
 use crate::updater::Updater;
 use crate::{links, units};
 
-/// What is among the versions wherever somebody looked for an updater: the lock of one that did, and an agent's bell.
-const LEFT_BY_LOOKING: [&str; 2] = ["lock", "wake"];
+/// Files among the versions that prove no installation: the lock of any command, and the wake file of an agent.
+const NOT_INSTALLED: [&str; 2] = ["lock", "wake"];
 
-/// Whether anything of the updater is on the host, so that nobody is told of a removal that was none.
+/// Whether the updater has installed anything on the host.
 pub fn is_installed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     if disk.kind(&layout.active())?.is_some()
         || links::is_any_placed(disk, layout, profile)?
@@ -25,15 +25,15 @@ pub fn is_installed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::
     match disk.kind(&layout.versions())? {
         Some(_) => {
             let names = disk.list(&layout.versions())?;
-            Ok(names.iter().any(|name| !LEFT_BY_LOOKING.iter().any(|left| name == left)))
+            Ok(names.iter().any(|name| !NOT_INSTALLED.iter().any(|other| name == other)))
         }
         None => Ok(false),
     }
 }
 
 impl Updater<'_> {
-    /// Stops the agent and removes what the updater put on the host: its links, its versions, its own files. The
-    /// agent's configuration, database and identity stay. Says whether there was anything: if not, nothing is touched.
+    /// Stops the agent and removes what the updater has installed: links, units, versions and its own files. The agent's
+    /// configuration, database and identity stay. Returns whether there was anything; if not, nothing is touched.
     pub fn uninstall(&self) -> Result<bool, UpdateError> {
         let Environment { disk, layout, profile, service, .. } = self.environment;
         if !is_installed(disk, layout, profile).map_err(FailedStep::Uninstall.failed())? {

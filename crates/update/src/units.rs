@@ -1,7 +1,7 @@
-//! The units of the active version, for the service manager.
+//! The units of the active version, for the service manager. Called by `switch`, `rollback` and the commands.
 //!
-//! They are copies, not links: systemd reads them at boot before it has mounted what the versions may be on, and
-//! `systemctl enable` follows a link to its end and would write down a version that is gone one day.
+//! They are copies, not links: systemd reads them at boot before it has mounted the file system of the versions, and
+//! `systemctl enable` resolves links and would record a version that is removed one day.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::layout::Layout;
 use crate::links::{ManagedLink, any_placed, restore_replaced, save_replaced};
 use crate::profile::Profile;
 
-/// Copies the units of a version to where they are read, and says whether any was another. What else was there on a
-/// fresh host is put copy.
+/// Copies the units of a version into place and returns whether any has changed. On a fresh host, a copy of what they
+/// replace is kept.
 pub(crate) fn place(
     disk: &dyn Disk,
     layout: &Layout,
@@ -50,8 +50,8 @@ pub(crate) fn place(
     Ok(has_changed)
 }
 
-/// Keeps the units that are there beside themselves where a version has others: a full disk cannot stand in the way of
-/// a rename.
+/// Keeps a copy of each unit that the new version changes, so that a rollback needs only renames and works on a full
+/// disk.
 pub(crate) fn save_for_rollback(
     disk: &dyn Disk,
     layout: &Layout,
@@ -68,7 +68,7 @@ pub(crate) fn save_for_rollback(
     Ok(())
 }
 
-/// Puts back what was kept so, and says whether there was any.
+/// Restores the units that were saved for a rollback; returns whether there were any.
 pub(crate) fn restore_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     let mut has_changed = false;
     for path in profile.units().map(|unit| layout.unit_path(unit)) {
@@ -81,7 +81,7 @@ pub(crate) fn restore_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile)
     Ok(has_changed)
 }
 
-/// What was kept so is no longer needed, and must not be taken for what the next switch keeps.
+/// Removes the units that were saved for a rollback, so that the next switch does not restore them.
 pub(crate) fn remove_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for path in profile.units().map(|unit| saved_path(&layout.unit_path(unit))) {
         if disk.kind(&path)?.is_some() {
@@ -92,14 +92,14 @@ pub(crate) fn remove_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) 
     Ok(())
 }
 
-/// No unit, by its name.
+/// Named so that the service manager does not read it as a unit.
 fn saved_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".back");
     name.into()
 }
 
-/// Puts back what the units replaced, where nothing was active before; removes what replaced nothing.
+/// Restores what the units of a first installation replaced, and removes those that replaced nothing.
 pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     for unit in profile.units() {
         let path = layout.unit_path(unit);
@@ -110,7 +110,7 @@ pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -
     Ok(())
 }
 
-/// Every link by which the updater is started at boot.
+/// The links that start the updater at boot.
 fn wants(layout: &Layout, profile: &Profile) -> Vec<ManagedLink> {
     let units = profile.updater_units.iter();
     let wanted = units.filter_map(|unit| {
@@ -123,23 +123,23 @@ fn wants(layout: &Layout, profile: &Profile) -> Vec<ManagedLink> {
     wanted.collect()
 }
 
-/// Has the updater started at boot.
+/// Makes the updater start at boot.
 pub(crate) fn place_wants(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
     wants(layout, profile).iter().try_for_each(|wanted| wanted.place(disk))
 }
 
-/// Whether anything of the updater is started at boot.
+/// Whether any unit of the updater starts at boot.
 pub(crate) fn is_any_wanted(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     any_placed(disk, &wants(layout, profile))
 }
 
-/// Whether nobody is to start the service. A package leaves that behind when it is removed, until it is purged.
+/// Whether the service is masked, as a package that was removed but not purged leaves it.
 pub(crate) fn is_masked(disk: &dyn Disk, layout: &Layout) -> io::Result<bool> {
     let mask = layout.mask();
     Ok(disk.kind(&mask)? == Some(FileKind::Link) && disk.read_link(&mask)? == Path::new("/dev/null"))
 }
 
-/// Removes the units of the active version, and what starts them. What somebody else put there stays.
+/// Removes the units of the active version and the links that start them. Units of others stay.
 pub(crate) fn remove(
     disk: &dyn Disk,
     layout: &Layout,

@@ -18,20 +18,20 @@ use refit_update::{
 use super::progress::ProgressLine;
 use crate::exit::Failure;
 
-/// This host, or an image of one, and the agent on it.
+/// A host, or an image of one, and the agent on it.
 pub(super) struct Host {
     pub(super) layout: Layout,
     pub(super) profile: Profile,
     service: Box<dyn Service>,
     agent: HostAgent,
-    /// The arguments that say which agent this is.
+    /// The arguments that select this agent.
     same: Vec<OsString>,
 }
 
 /// How long an answer of the control plane may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// A version, and a program of it.
+/// A version, and the path of its updater.
 pub(super) type Installed = (Version, PathBuf);
 
 /// The clock of the system.
@@ -89,8 +89,8 @@ impl Host {
         Ok(Self { layout, profile, service, agent, same })
     }
 
-    /// The lock; nothing if a live updater has it.
-    pub(super) fn lock(&self) -> Result<Option<Lock>, Failure> {
+    /// Takes the lock; nothing if another updater holds it.
+    pub(super) fn try_lock(&self) -> Result<Option<Lock>, Failure> {
         match Lock::take(&self.layout.lock()) {
             Ok(lock) => Ok(Some(lock)),
             Err(LockError::Held { .. }) => Ok(None),
@@ -98,7 +98,7 @@ impl Host {
         }
     }
 
-    /// The lock, as soon as whoever has it is done.
+    /// Takes the lock as soon as it is free.
     pub(super) fn wait_for_lock(&self, patience: Duration) -> Result<Lock, Failure> {
         match Lock::take(&self.layout.lock()) {
             Err(held @ LockError::Held { .. }) => {
@@ -109,23 +109,23 @@ impl Host {
         }
     }
 
-    /// Whether a switch is under way, or was cut off.
+    /// Whether a switch is under way, or was interrupted.
     pub(super) fn is_switching(&self) -> bool {
         self.layout.journal().exists()
     }
 
-    /// Whether nothing of an updater is here, not even one at work: a lock would be the first thing.
+    /// Whether no updater has ever run here: its lock would be the first file.
     pub(super) fn is_bare(&self) -> Result<bool, Failure> {
         let is_installed = is_installed(&RealDisk, &self.layout, &self.profile).map_err(Failure::failed)?;
         Ok(!is_installed && !self.layout.versions().exists())
     }
 
-    /// What is active, as it is written.
+    /// The target of the pointer.
     pub(super) fn pointer(&self) -> Option<PathBuf> {
         std::fs::read_link(self.layout.active()).ok()
     }
 
-    /// The updaters of the active version and of the one before, where this host has them.
+    /// The updaters of the active version and of the previous one, as far as they are on this host.
     pub(super) fn updaters(&self) -> Option<(Installed, Option<Installed>)> {
         let name = self.profile.updater.as_ref().filter(|_| self.layout.is_host())?;
         let active = active_version(&RealDisk, &self.layout).ok()??;
@@ -137,13 +137,13 @@ impl Host {
         Some((updater(active)?, previous.and_then(updater)))
     }
 
-    /// The arguments by which another command is for the same agent, from any directory.
+    /// The arguments that select the same agent in another command, from any directory.
     pub(super) fn same_agent(&self) -> &[OsString] {
         &self.same
     }
 
     /// Rolls back a switch that was interrupted, on a host that is up.
-    pub(super) fn settle(&self) -> Result<(), Failure> {
+    pub(super) fn roll_back_interrupted(&self) -> Result<(), Failure> {
         self.recover(Recovery::Online).map(drop)
     }
 
@@ -169,7 +169,7 @@ impl Host {
         command(&updater).map_err(Failure::failed)
     }
 
-    /// The system's packages, unless this is an image or a second agent: those have none.
+    /// The system's packages; nothing for an image or a second agent, which have none.
     fn system_packages(&self) -> Option<SystemPackages> {
         let copy = self.layout.versions().join("kept-config");
         (self.layout.is_host() && !self.layout.is_suffixed())
@@ -232,7 +232,7 @@ impl Connector for Host {
     }
 }
 
-/// The control plane's own port, where none is named.
+/// Adds the control plane's default port if there is none.
 fn with_port(proxy: String) -> String {
     let has_port = proxy.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if has_port { proxy } else { format!("{proxy}:3080") }

@@ -1,4 +1,5 @@
-//! `refit-update`: keeps the agent of this host on the version that the cluster wants.
+//! `refit-update`: the command line of the host updater. Takes the lock, rolls back what was interrupted, and calls the
+//! updater of `refit_update`.
 
 mod host;
 mod progress;
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     command: Command,
 }
 
-/// What all commands take.
+/// The arguments of all commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
     /// What is managed: a file that describes another agent than Refit's own
@@ -113,7 +114,7 @@ enum Command {
     },
     Supervise(supervise::Args),
     #[command(hide = true)]
-    Tied(supervise::TiedArgs),
+    Tied(supervise::ChildProgramArgs),
     /// Show the version of this program
     #[command(after_help = "Example:\n  refit-update version --format json")]
     Version {
@@ -123,8 +124,7 @@ enum Command {
     },
 }
 
-/// How long a command that somebody waits for waits for an updater that is at work: a download over a slow line and
-/// the proof of a version end within it.
+/// How long a command of an operator waits for the lock: a download over a slow line and a health check take less.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
@@ -149,31 +149,31 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
     if let Command::Recover { online } = command {
         return recover(&host, if online { Recovery::Online } else { Recovery::BeforeStart });
     }
-    if let Some(code) = relay::hand_on(&host, invocation)? {
+    if let Some(code) = relay::delegate(&host, invocation)? {
         return Failure::passed_on(code);
     }
     match command {
         Command::Update { now: false } => update(&host, Urgency::Due),
         Command::Update { now: true } => {
             let lock = host.wait_for_lock(PATIENCE)?;
-            update_with(&host, Urgency::Now, &lock).and_then(|outcome| tell(&outcome))
+            update_with(&host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
         }
         Command::Enable { proxy, ca_pin, base_url } => {
             let _lock = host.wait_for_lock(PATIENCE)?;
             enable(&host, proxy, ca_pin, base_url)
         }
-        Command::Uninstall if host.is_bare()? => uninstalled(false),
+        Command::Uninstall if host.is_bare()? => print_uninstalled(false),
         other => {
             let _lock = host.wait_for_lock(PATIENCE)?;
-            host.settle()?;
+            host.roll_back_interrupted()?;
             change(&host, other)
         }
     }
 }
 
-/// An updater that is at work will finish what it began; then there is nothing to recover.
+/// Does nothing while another updater holds the lock: that one finishes its switch itself.
 fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
-    let Some(_lock) = host.lock()? else {
+    let Some(_lock) = host.try_lock()? else {
         return output::print("Another updater is at work here, and will finish what it began.");
     };
     match host.recover(recovery)? {
@@ -182,9 +182,9 @@ fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
     }
 }
 
-/// What the timer asks for. The lock is free while the host waits for its turn, so that nobody else has to.
+/// The command of the timer. The lock is free during the delay of the jitter, so that no other command waits for it.
 fn update(host: &Host, urgency: Urgency) -> Result<(), Failure> {
-    let Some(lock) = host.lock()? else {
+    let Some(lock) = host.try_lock()? else {
         return output::print("Another updater is at work on this host; it does what is due.");
     };
     let outcome = update_with(host, urgency, &lock)?;
@@ -198,12 +198,12 @@ fn update(host: &Host, urgency: Urgency) -> Result<(), Failure> {
             std::thread::sleep(wait);
             update(host, Urgency::Spread)
         }
-        outcome => tell(&outcome),
+        outcome => print_outcome(&outcome),
     }
 }
 
 fn update_with(host: &Host, urgency: Urgency, _: &Lock) -> Result<Outcome, Failure> {
-    host.settle()?;
+    host.roll_back_interrupted()?;
     host.with_updater(|updater| updater.update(urgency, host))
 }
 
@@ -213,9 +213,9 @@ fn enable(
     ca_pin: Option<CaPin>,
     base_url: Option<String>,
 ) -> Result<(), Failure> {
-    host.settle()?;
+    host.roll_back_interrupted()?;
     let ca_pin = ca_pin.map(|pin| pin.to_string());
-    tell(&host.with_updater(|updater| updater.enable(proxy, base_url, ca_pin, host))?)
+    print_outcome(&host.with_updater(|updater| updater.enable(proxy, base_url, ca_pin, host))?)
 }
 
 /// The commands that do not ask the control plane.
@@ -233,20 +233,20 @@ fn change(host: &Host, command: Command) -> Result<(), Failure> {
             host.with_updater(|updater| updater.pin(None))?;
             output::print("This host follows the cluster again.")
         }
-        Command::Uninstall => uninstalled(host.with_updater(|updater| updater.uninstall())?),
+        Command::Uninstall => print_uninstalled(host.with_updater(|updater| updater.uninstall())?),
         _ => Ok(()),
     }
 }
 
-fn uninstalled(was_there: bool) -> Result<(), Failure> {
+fn print_uninstalled(was_there: bool) -> Result<(), Failure> {
     output::print(match was_there {
         true => "Removed what the updater had installed; the agent's configuration and data stay.",
         false => "Nothing is installed on this host, so nothing was removed.",
     })
 }
 
-/// What came of it, for a person; an update that was undone is a failure.
-fn tell(outcome: &Outcome) -> Result<(), Failure> {
+/// Prints the outcome; an update that was rolled back is a failure.
+fn print_outcome(outcome: &Outcome) -> Result<(), Failure> {
     match outcome {
         Outcome::Nothing(why) => output::print(&format!("Nothing to do: {why}.")),
         Outcome::Switched { from: Some(from), to } => output::print(&format!("Updated from {from} to {to}.")),

@@ -1,5 +1,5 @@
-//! Which updater does the job: the active version's, and an older one where that crashes before it has switched
-//! anything.
+//! Which updater carries a command out: the one of the active version, or the previous one if that crashes before it has
+//! switched anything. Called before every command that changes something.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,51 +10,51 @@ use super::host::Host;
 use crate::exit::Failure;
 use crate::invocation::Invocation;
 
-/// Set for an updater that is to do the job itself, so that none hands it on twice.
-const HANDED: &str = "REFIT_UPDATE_HANDED";
+/// Set for an updater that must carry the command out itself, so that none delegates twice.
+const DELEGATED: &str = "REFIT_UPDATE_HANDED";
 
 /// The program, under whatever name its file has.
 const NAME: &str = "refit-update";
 
-/// How another updater ended.
+/// How the process of another updater ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
-    /// As it meant to, with that exit code.
-    Meant(u8),
-    /// Somebody asked it to stop.
-    Asked(i32),
+enum Ending {
+    /// It ran to its end, with that exit code.
+    Finished(u8),
+    /// It was stopped by a signal that asks a process to end.
+    Stopped(i32),
     /// It could not run, or crashed.
     Crashed(String),
 }
 
-/// An updater that this one can hand the job to.
-struct Other {
+/// An updater that this one can delegate to.
+struct OtherUpdater {
     path: PathBuf,
     what: String,
 }
 
-/// Has the job done by the updater that should do it; nothing if that is this one.
-pub(super) fn hand_on(host: &Host, invocation: &Invocation) -> Result<Option<u8>, Failure> {
-    if std::env::var_os(HANDED).is_some() {
+/// Delegates the command and returns the exit code; nothing if this updater carries it out itself.
+pub(super) fn delegate(host: &Host, invocation: &Invocation) -> Result<Option<u8>, Failure> {
+    if std::env::var_os(DELEGATED).is_some() {
         return Ok(None);
     }
     let (others, is_active) = others(host);
     let before = host.pointer();
     for other in &others {
         match run(other, &arguments(invocation)) {
-            Ended::Meant(code) => return Ok(Some(code)),
-            Ended::Asked(signal) => {
+            Ending::Finished(code) => return Ok(Some(code)),
+            Ending::Stopped(signal) => {
                 return Err(Failure::failed(format!("{} was stopped by signal {signal}", other.what)));
             }
-            Ended::Crashed(how) if host.is_switching() || host.pointer() != before => {
+            Ending::Crashed(how) if host.is_switching() || host.pointer() != before => {
                 tracing::error!("{} {how} in the middle of a switch", other.what);
-                go_back(host, others.iter().find(|one| one.path != other.path))?;
+                roll_back(host, others.iter().find(|one| one.path != other.path))?;
                 return Err(Failure::failed(format!(
                     "{} {how} in the middle of a switch; what it began was undone or is undone by the next command",
                     other.what
                 )));
             }
-            Ended::Crashed(how) => tracing::warn!("{} {how}; an older one does the job", other.what),
+            Ending::Crashed(how) => tracing::warn!("{} {how}; an older one does the job", other.what),
         }
     }
     match is_active && !others.is_empty() {
@@ -63,15 +63,15 @@ pub(super) fn hand_on(host: &Host, invocation: &Invocation) -> Result<Option<u8>
     }
 }
 
-/// The one of the active version first. Where that is this one, it runs apart from this process, so that somebody is
-/// there to have the version before do the job.
-fn others(host: &Host) -> (Vec<Other>, bool) {
+/// The updater of the active version first. If that is this one, it runs in another process, so that this process can
+/// delegate to the previous version when it crashes.
+fn others(host: &Host) -> (Vec<OtherUpdater>, bool) {
     let Some((active, previous)) = host.updaters() else { return (Vec::new(), false) };
     let this = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
     let is_active = active.1.canonicalize().ok() == this;
     let other = |(version, path): (refit_types::Version, PathBuf)| {
         let what = format!("the updater of {version}");
-        Other { path, what }
+        OtherUpdater { path, what }
     };
     match (is_active, previous) {
         (true, None) => (Vec::new(), true),
@@ -80,39 +80,39 @@ fn others(host: &Host) -> (Vec<Other>, bool) {
     }
 }
 
-/// By one that has not crashed: the version before, or else this one.
-fn go_back(host: &Host, other: Option<&Other>) -> Result<(), Failure> {
+/// Rolls back by an updater that has not crashed: the previous version's, or else this one.
+fn roll_back(host: &Host, other: Option<&OtherUpdater>) -> Result<(), Failure> {
     if let Some(other) = other {
         let recovered = run(other, &[host.same_agent(), &["recover".into(), "--online".into()]].concat());
-        tracing::info!("The way back: {recovered:?}");
+        tracing::info!("The rollback by {}: {recovered:?}", other.what);
     }
-    // An older version may not know the option, and does nothing then.
+    // An older version may not know the option, and then does nothing.
     if !host.is_switching() {
         return Ok(());
     }
-    let Some(_lock) = host.lock()? else { return Ok(()) };
-    host.settle()
+    let Some(_lock) = host.try_lock()? else { return Ok(()) };
+    host.roll_back_interrupted()
 }
 
-fn run(other: &Other, arguments: &[std::ffi::OsString]) -> Ended {
-    tracing::debug!(path = %other.path.display(), "handing on");
+fn run(other: &OtherUpdater, arguments: &[std::ffi::OsString]) -> Ending {
+    tracing::debug!(path = %other.path.display(), "delegating");
     let mut command = Command::new(&other.path);
-    judge(command.arg0(NAME).args(arguments).env(HANDED, "1").status())
+    ending_of(command.arg0(NAME).args(arguments).env(DELEGATED, "1").status())
 }
 
-/// The arguments behind the program's name, or behind `refit update`.
+/// The arguments after the program's name, or after `refit update`.
 fn arguments(invocation: &Invocation) -> Vec<std::ffi::OsString> {
     std::env::args_os().skip(if invocation.is(NAME) { 1 } else { 2 }).collect()
 }
 
-fn judge(status: io::Result<ExitStatus>) -> Ended {
-    const ASKED: [i32; 3] = [1, 2, 15];
+fn ending_of(status: io::Result<ExitStatus>) -> Ending {
+    const ASKING_SIGNALS: [i32; 3] = [1, 2, 15];
     match status {
-        Err(error) => Ended::Crashed(format!("cannot be run ({error})")),
+        Err(error) => Ending::Crashed(format!("cannot be run ({error})")),
         Ok(status) => match (status.code(), status.signal()) {
-            (Some(code @ 0..=2), _) => Ended::Meant(code as u8),
-            (_, Some(signal)) if ASKED.contains(&signal) => Ended::Asked(signal),
-            _ => Ended::Crashed(format!("crashed ({status})")),
+            (Some(code @ 0..=2), _) => Ending::Finished(code as u8),
+            (_, Some(signal)) if ASKING_SIGNALS.contains(&signal) => Ending::Stopped(signal),
+            _ => Ending::Crashed(format!("crashed ({status})")),
         },
     }
 }
@@ -131,15 +131,15 @@ mod tests {
 
     #[test]
     fn only_crashes_are_crashes() {
-        let ended = |raw| judge(Ok(ExitStatus::from_raw(raw)));
+        let ended = |raw| ending_of(Ok(ExitStatus::from_raw(raw)));
         for code in [0, 1, 2] {
-            assert_eq!(ended(i32::from(code) << 8), Ended::Meant(code));
+            assert_eq!(ended(i32::from(code) << 8), Ending::Finished(code));
         }
-        assert_eq!(ended(15), Ended::Asked(15));
+        assert_eq!(ended(15), Ending::Stopped(15));
         for raw in [11, 6, 9, 101 << 8, 127 << 8] {
-            assert!(matches!(ended(raw), Ended::Crashed(_)), "{raw}");
+            assert!(matches!(ended(raw), Ending::Crashed(_)), "{raw}");
         }
-        assert!(matches!(judge(Err(io::ErrorKind::NotFound.into())), Ended::Crashed(_)));
+        assert!(matches!(ending_of(Err(io::ErrorKind::NotFound.into())), Ending::Crashed(_)));
     }
 
     /// A host on which a switch from 1.0.0 to 2.0.0 was cut off, and whose supervisor does as it is told.
@@ -165,14 +165,14 @@ mod tests {
         }
 
         /// An updater that does only this. A child writes it: no process that is started meanwhile has it open.
-        fn updater(&self, deed: &str) -> Other {
+        fn updater(&self, deed: &str) -> OtherUpdater {
             let path = self.root.path().join("updater");
             let text =
                 format!("#!/bin/sh\necho \"$@\" >>{}\n{deed}\n", self.root.path().join("asked").display());
             let mut write = Command::new("sh");
             write.args(["-c", "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", &text]).arg(&path);
             assert!(write.status().unwrap().success());
-            Other { path, what: "the updater of 0.9.0".into() }
+            OtherUpdater { path, what: "the updater of 0.9.0".into() }
         }
 
         fn asked(&self) -> String {
@@ -199,7 +199,7 @@ mod tests {
         let cut_off = CutOff::new();
         let journal = cut_off.host.layout.journal();
         let other = cut_off.updater(&format!("rm {}", journal.display()));
-        go_back(&cut_off.host, Some(&other)).unwrap();
+        roll_back(&cut_off.host, Some(&other)).unwrap();
         let asked = format!("--root {} recover --online\n", cut_off.root.path().display());
         assert_eq!(cut_off.asked(), asked);
         assert_eq!(*cut_off.told.lock().unwrap(), [""; 0], "it is nobody else's to start");
@@ -210,7 +210,7 @@ mod tests {
         for deed in ["echo \"unexpected argument '--online'\" >&2; exit 2", "exit 1", "kill -SEGV $$"] {
             let cut_off = CutOff::new();
             let other = cut_off.updater(deed);
-            go_back(&cut_off.host, Some(&other)).unwrap();
+            roll_back(&cut_off.host, Some(&other)).unwrap();
             assert_eq!(cut_off.asked().lines().count(), 1, "{deed}");
             assert!(!cut_off.host.is_switching(), "{deed}");
             assert_eq!(cut_off.host.pointer(), Some("versions/1.0.0".into()), "{deed}");
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn nobody_goes_back_beside_an_updater_that_is_at_work() {
         let cut_off = CutOff::new();
-        let _lock = cut_off.host.lock().unwrap().unwrap();
-        go_back(&cut_off.host, None).unwrap();
+        let _lock = cut_off.host.try_lock().unwrap().unwrap();
+        roll_back(&cut_off.host, None).unwrap();
         assert!(cut_off.host.is_switching());
         assert_eq!(*cut_off.told.lock().unwrap(), [""; 0]);
     }

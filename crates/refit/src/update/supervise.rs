@@ -1,3 +1,5 @@
+//! The arguments of `refit-update supervise`, and of the hidden command by which it starts its children.
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +49,7 @@ impl Args {
 
 /// Become a program that ends with the supervisor (for its use only)
 #[derive(Debug, clap::Args)]
-pub(super) struct TiedArgs {
+pub(super) struct ChildProgramArgs {
     #[arg(long)]
     hangup_waits: bool,
     parent: u32,
@@ -57,7 +59,7 @@ pub(super) struct TiedArgs {
     arguments: Vec<OsString>,
 }
 
-impl TiedArgs {
+impl ChildProgramArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         let Self { hangup_waits, parent, name, program, arguments } = self;
         let shown = program.display().to_string();

@@ -1,9 +1,11 @@
+//! The checksum file beside an archive: fetched before the archive, and compared after it.
+
 use super::install::InstallError;
 use super::resume::{ResumingReader, pause_or_fail};
 use super::source::redacted;
 use super::{Source, SourceError, SourceErrorKind};
 
-/// A checksum and a file name are shorter than that.
+/// More than a checksum and a file name need.
 const MAX_BYTES: u64 = 4096;
 
 /// The SHA-256 that an archive should have, from the file beside it.
@@ -24,7 +26,7 @@ pub(super) fn fetch(source: &dyn Source, archive: &str) -> Result<String, Instal
         });
         match read {
             Ok(()) => break text,
-            // It is small: what cannot go on is asked for once more.
+            // The file is small: a transfer that cannot be resumed is restarted.
             Err(error) if error.needs_restart() => {
                 let kind = SourceErrorKind::Interrupted(error.kind.to_string());
                 pause_or_fail(source, SourceError { kind, ..error }, &mut failures)?;

@@ -1,20 +1,22 @@
+//! Which member of an archive is written where. Decides by names alone and touches no disk.
+
 use super::ArchiveError;
 use super::tar_reader::{Member, MemberKind};
 use crate::Profile;
 
-/// What becomes of a member.
+/// Where a member is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Destination {
     Binary(String),
-    /// A binary that is another name of the second.
+    /// A binary that is a link to another.
     Link(String, String),
     /// The unit of that name.
     Unit(String),
-    /// Nothing: it is not ours.
+    /// Not written: the profile does not name it.
     Ignored,
 }
 
-/// Where the members of an archive belong. It decides by names alone and never touches the disk.
+/// The destinations of all members, by name.
 #[derive(Debug)]
 pub(super) struct DestinationMap<'a> {
     root: Vec<&'a str>,
@@ -37,7 +39,7 @@ impl<'a> DestinationMap<'a> {
         }
     }
 
-    /// The member's name in one form, and what becomes of it.
+    /// The normalized name of a member, and its destination.
     pub(super) fn destination(&self, member: &Member) -> Result<(String, Destination), ArchiveError> {
         let refused = |why| ArchiveError::member(&member.name, why);
         let name = std::str::from_utf8(&member.name).map_err(|_| refused("has a name that is not text"))?;
@@ -96,7 +98,7 @@ impl<'a> DestinationMap<'a> {
         parts.starts_with(&self.root).then(|| &parts[self.root.len()..])
     }
 
-    /// Where a symbolic link leads, unless it leads out on its way.
+    /// The target of a symbolic link, unless its path leaves the archive.
     fn followed<'b>(&self, link: &[&'b str], target: &'b str) -> Option<Vec<&'b str>> {
         if target.is_empty() || target.starts_with('/') || target.contains('\0') {
             return None;
@@ -116,7 +118,7 @@ impl<'a> DestinationMap<'a> {
     }
 }
 
-/// The parts of a name that stays where it should.
+/// The parts of a name that stays inside the archive.
 fn cleaned(name: &str) -> Result<Vec<&str>, &'static str> {
     if name.is_empty() {
         return Err("has no name");

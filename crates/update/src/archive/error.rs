@@ -1,3 +1,5 @@
+//! Why an archive is refused. The texts name the member, so that a publisher can correct it.
+
 use std::io;
 
 /// Why an archive is refused.

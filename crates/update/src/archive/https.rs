@@ -1,3 +1,5 @@
+//! Transfers over HTTPS: redirects, ranges, timeouts, and which errors are worth a retry.
+
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Read};
@@ -15,16 +17,16 @@ const MAX_REDIRECTS: usize = 5;
 const MAX_HEADERS: usize = 64;
 const MAX_ETAG: usize = 256;
 
-/// How patient a download is.
+/// The timeouts of a download.
 #[derive(Debug, Clone)]
 pub struct HttpsOptions {
-    /// For a connection.
+    /// For making a connection.
     pub connect: Duration,
     /// For the next byte.
     pub silence: Duration,
     /// The first pause after a failure; later ones are longer.
     pub pause: Duration,
-    /// For tests: loopback without TLS, and never through a proxy.
+    /// For tests: allows HTTP to loopback, and ignores proxies.
     pub http_on_loopback: bool,
 }
 
@@ -39,7 +41,7 @@ impl Default for HttpsOptions {
     }
 }
 
-/// Archives by HTTPS, and by nothing else.
+/// Files over HTTPS, and over nothing else.
 #[derive(Debug)]
 pub struct HttpsSource {
     client: Client,
@@ -47,9 +49,9 @@ pub struct HttpsSource {
 }
 
 impl HttpsSource {
-    /// Trusts whom the caller's configuration trusts. Must not be made, used or dropped inside an async runtime.
+    /// A client with that TLS configuration. Must not be made, used or dropped inside an async runtime.
     pub fn new(mut tls: rustls::ClientConfig, options: HttpsOptions) -> Result<Self, SourceError> {
-        // One stream at a time: HTTP/2 would only add its windows.
+        // There is one stream at a time, so HTTP/2 would only add its flow control.
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let loopback = options.http_on_loopback;
         let mut builder = Client::builder()
@@ -97,9 +99,9 @@ impl HttpsSource {
             StatusCode::PARTIAL_CONTENT if from > 0 => {
                 let range = text(headers, CONTENT_RANGE.as_str()).unwrap_or_default();
                 content_range(range)
-                    .ok_or_else(|| SourceErrorKind::InvalidResponse("a range that is none".into()))?
+                    .ok_or_else(|| SourceErrorKind::InvalidResponse("an invalid Content-Range".into()))?
             }
-            // There is no such byte any more.
+            // The file is shorter now.
             StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return Err(SourceErrorKind::Changed),
             other if other.is_redirection() => {
                 return Err(SourceErrorKind::Redirect("it leads to no address"));
@@ -199,7 +201,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// `bytes 5-9/10`: where it begins, and how long the whole is if that is said.
+/// `bytes 5-9/10`: the first byte, and the length of the whole file if it is given.
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;

@@ -1,3 +1,5 @@
+//! The installation of a version: from its address to a complete directory, or nothing.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -19,44 +21,44 @@ use crate::{Disk, Layout, Profile, create_dirs_durably, write_durably};
 /// A version that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// Where.
+    /// Its directory.
     pub directory: PathBuf,
-    /// What its archive's SHA-256 was.
+    /// The SHA-256 of its archive.
     pub sha256: String,
-    /// Whether it had been there before, and nothing was done.
+    /// Whether it was complete before, and nothing was done.
     pub already: bool,
 }
 
-/// A version that could not be installed; nothing of it is left.
+/// Why a version was not installed; nothing of it is left on the disk.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The archive or its checksum did not come.
+    /// The archive or its checksum could not be downloaded.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The checksum came, and is none.
+    /// The checksum file is invalid.
     #[error("{url} is not a SHA-256 as sha256sum writes it: nothing can be checked, so nothing is installed")]
     ChecksumFile {
-        /// Where it came from.
+        /// Its address.
         url: String,
     },
-    /// The archive is not the one that the checksum is of.
+    /// The archive does not match its checksum.
     #[error(
         "{url} has the SHA-256 {found}, and {url}.sha256 says {expected}: it is not installed; publish both again"
     )]
     Mismatch {
-        /// Where it came from.
+        /// Its address.
         url: String,
-        /// What was said.
+        /// The published checksum.
         expected: String,
-        /// What came.
+        /// The checksum of the archive.
         found: String,
     },
-    /// The archive is broken, hostile, or not of this profile.
+    /// The archive is corrupt, hostile, or not of this profile.
     #[error("the archive {url} is refused: {error}")]
     Archive {
-        /// Where it came from.
+        /// Its address.
         url: String,
-        /// Why.
+        /// The error.
         error: ArchiveError,
     },
     /// The disk is too small.
@@ -64,27 +66,27 @@ pub enum InstallError {
     NoSpace {
         /// Where it would be written.
         at: PathBuf,
-        /// How many bytes are still needed.
+        /// Bytes that are still needed.
         needed: u64,
-        /// How many there are.
+        /// Bytes that are free.
         free: u64,
     },
-    /// The profile would have us write where no version is.
+    /// The profile names a file outside of the version's directory.
     #[error("the profile {profile} names {name:?}, which is not the name of a file: correct the profile")]
     Name {
-        /// Which.
+        /// The profile.
         profile: String,
         /// The name.
         name: String,
     },
-    /// The disk refuses.
+    /// A file operation failed.
     #[error("cannot {what} {path}: {error}", path = .path.display())]
     Disk {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         error: io::Error,
     },
 }
@@ -96,8 +98,8 @@ impl InstallError {
     }
 }
 
-/// Downloads, checks and unpacks a version in one pass. It is there whole or not at all, whenever the power goes;
-/// one that is already complete is not touched.
+/// Downloads, verifies and unpacks a version in one pass. After a power cut the version is complete or missing; one that
+/// is complete already is not touched.
 pub fn install(
     disk: &dyn Disk,
     layout: &Layout,
@@ -120,7 +122,7 @@ pub fn install(
         match attempt.run() {
             Ok(sha256) => break sha256,
             Err(InstallError::Source(error)) if error.needs_restart() && beginnings < MAX_TRIES => {
-                tracing::warn!(%error, "the download begins anew");
+                tracing::warn!(%error, "the download is restarted");
                 attempt.clean();
                 source.pause(beginnings);
             }
@@ -184,8 +186,7 @@ impl Attempt<'_> {
         Ok(found)
     }
 
-    /// One thread downloads and hashes; this one inflates and writes, so that all that happens on disk happens in
-    /// one order.
+    /// One thread downloads and hashes; this one inflates and writes, so that disk operations have one order.
     fn one_pass(
         &self,
         unpacker: &mut Unpacker<'_>,
@@ -223,7 +224,7 @@ impl Attempt<'_> {
         for directory in ["bin", "etc/systemd", "etc", ""].map(|name| self.part.join(name)) {
             disk.sync_dir(&directory).map_err(InstallError::on("sync", &directory))?;
         }
-        // One that was cut off before it was complete.
+        // Left by an installation that was interrupted before its checksum was written.
         self.remove(&version)?;
         disk.rename(self.part, &version).map_err(InstallError::on("put in place", &version))?;
         let versions = self.layout.versions();
@@ -248,7 +249,7 @@ impl Attempt<'_> {
         removed.map_err(InstallError::on("remove", directory))
     }
 
-    /// After an error: what was being made goes, and what was put in place without its checksum.
+    /// Removes what a failed attempt has left.
     fn clean(&self) {
         let version = self.layout.version(self.version);
         let mut removed = self.remove(self.part);
@@ -256,7 +257,7 @@ impl Attempt<'_> {
             removed = removed.and(self.remove(&version));
         }
         if let Err(error) = removed {
-            tracing::warn!(%error, "something of a failed installation is left; the next one removes it");
+            tracing::warn!(%error, "files of a failed installation are left; the next one removes them");
         }
     }
 

@@ -1,5 +1,5 @@
-//! How a version gets onto the disk: one pass that downloads, hashes and unpacks, with memory that stays flat
-//! whatever the size, and nothing left behind unless the whole archive was good.
+//! The installation of a version from its archive: one pass that downloads, hashes and unpacks in constant memory, and
+//! leaves nothing behind unless the whole archive is good. Called by the client of the control plane.
 
 mod checksum;
 mod destination;
@@ -20,5 +20,5 @@ pub use resume::ResumingReader;
 pub(crate) use source::redacted;
 pub use source::{Source, SourceError, SourceErrorKind, Transfer};
 
-/// CommandResult how many bytes have arrived, and of how many if that is known: from the thread that downloads.
+/// Called with how many bytes have arrived, and of how many if that is known, from the thread that downloads.
 pub type Progress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);

@@ -1,3 +1,5 @@
+//! The pipe between the thread that downloads and hashes and the one that unpacks.
+
 use std::io::{self, BufRead, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -7,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{ResumingReader, SourceError};
 
 const CHUNK: usize = 128 * 1024;
-/// Chunks that may wait: what the download is ahead of the unpacking, and all the memory that both take.
+/// Chunks that may wait: how far the download can be ahead of the unpacking, and the bound of the memory.
 const WAITING: usize = 16;
 
 enum Message {
@@ -32,7 +34,7 @@ pub(super) struct PipeReader<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A pipe between two threads. When its reading end goes, `stop` is set.
+/// A pipe between two threads. Dropping the reader sets `stop`.
 pub(super) fn pipe(stop: &AtomicBool) -> (PipeWriter, PipeReader<'_>) {
     let (sender, receiver) = sync_channel(WAITING);
     let (used_sender, used) = channel();
@@ -41,14 +43,14 @@ pub(super) fn pipe(stop: &AtomicBool) -> (PipeWriter, PipeReader<'_>) {
 }
 
 impl PipeWriter {
-    /// Downloads and hashes until the end, an error, or until nobody reads.
+    /// Downloads and hashes until the end, an error, or until the reader is dropped.
     pub(super) fn run(self, mut download: ResumingReader<'_>) {
         let mut hash = Sha256::new();
         loop {
             let mut chunk = self.used.try_recv().unwrap_or_default();
             chunk.resize(CHUNK, 0);
             let mut filled = 0;
-            // Small pieces are gathered: each that is handed over wakes a thread.
+            // Small pieces are collected, because every message wakes a thread.
             let ended = loop {
                 match download.next_bytes(&mut chunk[filled..]) {
                     Ok(0) => break Some(Ok(())),
@@ -76,7 +78,7 @@ impl PipeWriter {
 }
 
 impl PipeReader<'_> {
-    /// The checksum of all that came, once all has come, or why not.
+    /// The checksum of the download once it is complete, or the error that ended it.
     pub(super) fn ended(&self) -> Option<&Result<String, SourceError>> {
         self.ended.as_ref()
     }
@@ -92,7 +94,7 @@ impl BufRead for PipeReader<'_> {
                 }
                 Ok(Message::End(checksum)) => self.ended = Some(Ok(checksum)),
                 Ok(Message::Failed(error)) => self.ended = Some(Err(error)),
-                Err(_) => return Err(io::Error::other("the download ended without a word")),
+                Err(_) => return Err(io::Error::other("the download thread ended unexpectedly")),
             }
         }
         if self.at == self.chunk.len()

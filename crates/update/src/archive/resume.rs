@@ -1,14 +1,16 @@
+//! A download that resumes where it was interrupted. Used by the installation and the checksum.
+
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Progress, Source, SourceError, SourceErrorKind, Transfer};
 
-/// Failures in a row, without a byte between them, after which it is given up.
+/// Failures in a row, without a byte between them, after which a download fails.
 pub(super) const MAX_TRIES: u32 = 5;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// A download that goes on where it broke off, so that a large file gets through a bad network.
+/// A download that resumes after interruptions, so that large files arrive over bad networks.
 pub struct ResumingReader<'a> {
     source: &'a dyn Source,
     url: &'a str,
@@ -32,31 +34,31 @@ impl<'a> ResumingReader<'a> {
         if transfer.starts_at != 0 {
             return Err(SourceError::new(
                 url,
-                SourceErrorKind::InvalidResponse("it does not begin at the start".into()),
+                SourceErrorKind::InvalidResponse("it does not start at the first byte".into()),
             ));
         }
         Ok(Self { source, url, transfer, at: 0, failures, progress, stop: &NEVER })
     }
 
-    /// Gives up at the next failure once that is set.
+    /// Fails at the next interruption once `stop` is set.
     pub(super) fn until(self, stop: &'a AtomicBool) -> Self {
         Self { stop, ..self }
     }
 
-    /// How long the file is, if the server said so.
+    /// The length of the file, if the server sent it.
     pub fn total(&self) -> Option<u64> {
         self.transfer.total
     }
 
-    /// What names this content of the file.
+    /// The ETag of the content.
     pub fn etag(&self) -> Option<&str> {
         self.transfer.etag.as_deref()
     }
 
-    /// Reads on. Other than `read`, it tells what kind of error it was.
+    /// Like `read`, but with the kind of the error.
     pub fn next_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
         loop {
-            let kind = match self.transfer.body.read(buffer) {
+            let error = match self.transfer.body.read(buffer) {
                 Ok(0) if buffer.is_empty() => return Ok(0),
                 Ok(0) => match self.transfer.total {
                     Some(total) if self.at < total => format!("it ended after {} of {total} bytes", self.at),
@@ -66,7 +68,7 @@ impl<'a> ResumingReader<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error.to_string(),
             };
-            self.reopen(SourceErrorKind::Interrupted(kind))?;
+            self.reopen(SourceErrorKind::Interrupted(error))?;
         }
     }
 
@@ -76,7 +78,7 @@ impl<'a> ResumingReader<'a> {
         if self.transfer.total.is_some_and(|total| self.at > total) {
             return Err(SourceError::new(
                 self.url,
-                SourceErrorKind::InvalidResponse("it is longer than it said".into()),
+                SourceErrorKind::InvalidResponse("it is longer than its Content-Length".into()),
             ));
         }
         (self.progress)(self.at, self.transfer.total);
@@ -86,7 +88,7 @@ impl<'a> ResumingReader<'a> {
     fn reopen(&mut self, kind: SourceErrorKind) -> Result<(), SourceError> {
         let mut error = SourceError::new(self.url, kind);
         loop {
-            tracing::debug!(%error, at = self.at, "download broke off");
+            tracing::debug!(%error, at = self.at, "download interrupted");
             pause_or_fail(self.source, error, &mut self.failures)?;
             if self.stop.load(Ordering::Relaxed) {
                 return Err(SourceError::new(self.url, SourceErrorKind::GivenUp));
@@ -118,7 +120,7 @@ impl<'a> ResumingReader<'a> {
     }
 }
 
-/// Waits before another try, or gives the error back when there is to be none.
+/// Waits before the next try, or returns the error if there is none.
 pub(super) fn pause_or_fail(
     source: &dyn Source,
     error: SourceError,

@@ -1,96 +1,98 @@
+//! The seam to the network: where archives come from, and how a download fails.
+
 use std::error::Error;
 use std::io::Read;
 use std::thread;
 use std::time::Duration;
 
-/// A file that is being received.
+/// A file that is being downloaded.
 pub struct Transfer {
     /// Its bytes, from `starts_at` on.
     pub body: Box<dyn Read + Send>,
     /// How long the whole file is, if the server said so.
     pub total: Option<u64>,
-    /// What names this content of the file.
+    /// The ETag of the content.
     pub etag: Option<String>,
-    /// Where the body begins: 0 if the server ignored where it should.
+    /// The offset of the body: 0 if the server ignored the range.
     pub starts_at: u64,
 }
 
-/// Where archives come from: a seam, so that faults of a network can be played.
+/// Where archives come from: a seam, so that tests can inject network errors.
 pub trait Source: Send + Sync {
-    /// Begins to receive a file from a byte on.
+    /// Opens a file from an offset on.
     fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError>;
 
-    /// Like `open`, for a server that is to begin at the start if the file is no longer the one of that `etag`.
+    /// Like `open`, but the server starts at 0 if the file no longer has that `etag`.
     fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Transfer, SourceError> {
         let _ = etag;
         self.open(url, from)
     }
 
-    /// Waits before a try that follows `failures` failed ones.
+    /// Waits before the next try, after `failures` failed ones.
     fn pause(&self, failures: u32) {
         thread::sleep(pause_after(Duration::from_secs(1), failures));
     }
 }
 
-/// Doubles with each failure up to a minute, and is somewhere in the upper half: hosts that lost the same server
-/// do not come back at the same moment.
+/// Doubles with each failure up to a minute, with jitter over the upper half, so that hosts that lost the same server do
+/// not return at the same time.
 pub(super) fn pause_after(first: Duration, failures: u32) -> Duration {
     let whole = first.saturating_mul(1 << failures.saturating_sub(1).min(6)).min(Duration::from_secs(60));
     whole.mul_f64(rand::random_range(0.5..=1.0))
 }
 
-/// A file that could not be received.
+/// A download that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {kind}")]
 pub struct SourceError {
-    /// Which one, without query string and credentials.
+    /// The address, without query string and credentials.
     pub url: String,
     /// Why.
     pub kind: SourceErrorKind,
 }
 
-/// Why a file could not be received.
+/// Why a download failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceErrorKind {
-    /// It is no address that may be asked.
+    /// The address is invalid, or not HTTPS.
     #[error("not an address to download from: {0}")]
     Address(String),
-    /// The server answered something else.
+    /// The server responded with an error status.
     #[error("the server answered with status {0}")]
     Status(u16),
-    /// It sent us elsewhere in a way that we do not follow.
+    /// The redirect is not followed.
     #[error("the server's redirect is not followed: {0}")]
     Redirect(&'static str),
-    /// It is not the server that it should be.
+    /// The server's certificate is not trusted.
     #[error("the server is not trusted: {0}; check the certificate authority (--ca-pin) and the clock")]
     Untrusted(String),
-    /// It does not answer.
+    /// The server does not respond.
     #[error("no answer: {0}; check the network and the proxy's address")]
     Unreachable(String),
-    /// The answer broke off.
+    /// The transfer was interrupted.
     #[error("the download broke off: {0}")]
     Interrupted(String),
-    /// The answer makes no sense.
+    /// The response violates the protocol.
     #[error("the server's answer cannot be used: {0}")]
     InvalidResponse(String),
-    /// A download that broke off cannot go on, because the file is another one now.
+    /// An interrupted download cannot be resumed, because the file has changed.
     #[error("the file changed while it was downloaded: it has to begin anew")]
     Changed,
-    /// A download that broke off cannot go on, because the server begins at the start again.
+    /// An interrupted download cannot be resumed, because the server does not support ranges.
     #[error("the server cannot go on where a download broke off: it has to begin anew")]
     NoRanges,
-    /// Nobody wants the rest.
+    /// The reader no longer wants the rest.
     #[error("the download was given up")]
     GivenUp,
 }
 
 impl SourceError {
-    /// An error about an address; what could be secret in it is left out.
+    /// An error for an address, without the parts of it that may be secret.
     pub fn new(url: &str, kind: SourceErrorKind) -> Self {
         Self { url: redacted(url), kind }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Whether a retry of the same request may succeed.
     pub fn is_transient(&self) -> bool {
         match &self.kind {
             SourceErrorKind::Unreachable(_) | SourceErrorKind::Interrupted(_) => true,
@@ -99,13 +101,13 @@ impl SourceError {
         }
     }
 
-    /// Whether a download from the first byte may succeed where going on cannot.
+    /// Whether a download from the first byte may succeed where a resume cannot.
     pub fn needs_restart(&self) -> bool {
         matches!(self.kind, SourceErrorKind::Changed | SourceErrorKind::NoRanges)
     }
 }
 
-/// An address as it may be redacted to anybody.
+/// An address without credentials, query and fragment, which may be secret.
 pub(crate) fn redacted(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let bare = &url[..end];
@@ -115,7 +117,7 @@ pub(crate) fn redacted(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// The cause of an error in its own words: what wraps it may show the address.
+/// The text of the innermost error: outer ones may contain the address.
 pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = wrapped(cause) {
@@ -124,7 +126,7 @@ pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// What an error wraps. An I/O error hides the error that it was made from.
+/// The error that another wraps. `source()` of an I/O error skips the error that it was made from.
 pub(super) fn wrapped<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())

@@ -1,3 +1,5 @@
+//! Whether the disk has room for a version: checked before the download and during it.
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -5,22 +7,22 @@ use super::install::InstallError;
 use super::{ResumingReader, Source};
 use crate::Disk;
 
-/// No agent is larger.
+/// The largest size of an unpacked archive.
 pub(super) const MAX_UNPACKED: u64 = 8 << 30;
 /// Directories, the checksum, and what a file takes beyond its bytes.
 const SLACK: u64 = 1 << 20;
-/// What is assumed of an archive that tells nothing.
+/// Assumed for an archive of unknown length.
 const ASSUMED: u64 = 1 << 30;
 /// Agents unpack to three or four times their archive.
 const ESTIMATED_RATIO: u64 = 5;
 const CHECK_EVERY: u64 = 64 << 20;
 
-/// How large an archive is when it is unpacked.
+/// The size of an archive after unpacking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnpackedSize {
-    /// As its last bytes say.
+    /// As the last bytes of the archive report it.
     Reported(u64),
-    /// As good a guess as can be made.
+    /// Estimated from its compressed size.
     Estimated(u64),
 }
 
@@ -29,22 +31,22 @@ impl UnpackedSize {
     pub(super) fn request(source: &dyn Source, url: &str, download: &ResumingReader<'_>) -> Self {
         let Some(total) = download.total() else { return Self::Estimated(ASSUMED) };
         match last_bytes(source, url, total, download.etag()) {
-            Some(last) => UnpackedSize::Reported(full_size(u32::from_le_bytes(last), total)),
+            Some(last) => Self::Reported(full_size(u32::from_le_bytes(last), total)),
             None => Self::Estimated(total.saturating_mul(ESTIMATED_RATIO)),
         }
     }
 
-    /// How many bytes may come out before it is certainly a bomb.
+    /// More bytes than this are certainly a decompression bomb.
     pub(super) fn limit(self) -> u64 {
         match self {
-            UnpackedSize::Reported(bytes) => bytes.min(MAX_UNPACKED),
+            Self::Reported(bytes) => bytes.min(MAX_UNPACKED),
             Self::Estimated(_) => MAX_UNPACKED,
         }
     }
 
     fn bytes(self) -> u64 {
         match self {
-            UnpackedSize::Reported(bytes) | Self::Estimated(bytes) => bytes,
+            Self::Reported(bytes) | Self::Estimated(bytes) => bytes,
         }
     }
 }
@@ -64,7 +66,7 @@ fn last_bytes(source: &dyn Source, url: &str, total: u64, etag: Option<&str>) ->
     Some(last)
 }
 
-/// The least size that such an archive can have: what cannot be compressed grows by 5 bytes in 16 KiB.
+/// The least size that an archive with this size modulo 4 GiB can have: incompressible data grows by 5 bytes in 16 KiB.
 fn full_size(modulo: u32, compressed: u64) -> u64 {
     let least = compressed.saturating_sub(compressed / 1024 + 1024);
     let mut bytes = u64::from(modulo);
@@ -74,7 +76,7 @@ fn full_size(modulo: u32, compressed: u64) -> u64 {
     bytes
 }
 
-/// Watches over the file system that a version is written to.
+/// The free space of the file system that a version is written to.
 #[derive(Debug)]
 pub(super) struct DiskSpace<'a> {
     disk: &'a dyn Disk,
@@ -84,14 +86,14 @@ pub(super) struct DiskSpace<'a> {
 }
 
 impl<'a> DiskSpace<'a> {
-    /// Refuses before anything is written if there is too little.
+    /// Fails before anything is written if there is too little.
     pub(super) fn check(disk: &'a dyn Disk, at: &Path, unpacked: UnpackedSize) -> Result<Self, InstallError> {
         let space = Self { disk, at: at.to_owned(), unpacked, next_check: CHECK_EVERY };
         space.require(unpacked.bytes().saturating_add(SLACK))?;
         Ok(space)
     }
 
-    /// Looks again now and then: others write to the same disk.
+    /// Checks again now and then, because other processes write to the same disk.
     pub(super) fn recheck(&mut self, taken: u64) -> Result<(), InstallError> {
         if taken < self.next_check {
             return Ok(());

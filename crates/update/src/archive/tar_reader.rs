@@ -1,3 +1,5 @@
+//! A strict reader of tar archives, which may be hostile. Used by the unpacker.
+
 use std::io::{self, Read};
 
 use tar::{EntryType, Header};
@@ -7,10 +9,10 @@ use super::ArchiveError;
 const BLOCK: usize = 512;
 const MAX_MEMBERS: usize = 10_000;
 const MAX_NAME: usize = 1024;
-/// What describes the member that follows: times, owners, a long name.
+/// The limit of a header that describes the next member: times, owners, a long name.
 const MAX_DESCRIPTION: u64 = 64 * 1024;
 
-/// What a member is; kinds that no agent needs are refused before they get here.
+/// The kind of a member; kinds that no agent needs are refused by the reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MemberKind {
     File,
@@ -25,8 +27,8 @@ pub(super) struct Member {
     pub(super) kind: MemberKind,
 }
 
-/// The members of a tar archive, one after the other, in constant memory: descriptions are bounded, where the tar
-/// crate's own iterator takes them whole, and the end has to be there.
+/// Reads the members of a tar archive in constant memory: unlike in the tar crate's own iterator, descriptions are
+/// bounded and the end marker is required.
 pub(super) struct TarReader<R> {
     inner: R,
     body: u64,
@@ -44,12 +46,12 @@ struct Description {
 }
 
 impl<R: Read> TarReader<R> {
-    /// Refuses to take more than `limit` bytes.
+    /// A reader that fails after `limit` bytes.
     pub(super) fn new(inner: R, limit: u64) -> Self {
         Self { inner, body: 0, padding: 0, number: 0, limit, taken: 0 }
     }
 
-    /// How many bytes the archive has had so far.
+    /// How many bytes have been read.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -58,7 +60,7 @@ impl<R: Read> TarReader<R> {
         self.inner
     }
 
-    /// The next member, or `None` at an end that is one.
+    /// The next member, or `None` at the end marker.
     pub(super) fn next_member(&mut self) -> Result<Option<Member>, ArchiveError> {
         let mut description = Description::default();
         loop {
@@ -86,7 +88,7 @@ impl<R: Read> TarReader<R> {
                 EntryType::XHeader => {
                     let records = self.read_description()?;
                     if std::mem::replace(&mut description.pax, true) {
-                        return Err(self.header_error("it is description twice"));
+                        return Err(self.header_error("it is described twice"));
                     }
                     self.pax(&records, &mut description, false)?;
                 }
@@ -103,7 +105,7 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Bytes of the present member; 0 at its end.
+    /// Reads from the current member; 0 at its end.
     pub(super) fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveError> {
         let most = buffer.len().min(usize::try_from(self.body).unwrap_or(usize::MAX));
         if most == 0 {
@@ -234,7 +236,7 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// After the first block of zeros: another one, and then only more of them.
+    /// Reads the rest of the end marker: after the first block of zeros another one, and then only zeros.
     fn read_end(&mut self) -> Result<(), ArchiveError> {
         let mut block = [0; BLOCK];
         self.read_exactly(&mut block)?;

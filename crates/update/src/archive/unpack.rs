@@ -1,3 +1,5 @@
+//! Writes the members of an archive to the disk. Called by the installation.
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,8 +13,8 @@ use crate::{Disk, Profile};
 
 const BUFFER: usize = 128 * 1024;
 
-/// Writes the members that the profile asks for below one directory, under names that the profile gives: nothing in
-/// an archive can choose where it goes.
+/// Writes the members that the profile names below one directory, under names of the profile: an archive cannot choose
+/// its paths.
 pub(super) struct Unpacker<'a> {
     disk: &'a dyn Disk,
     profile: &'a Profile,
@@ -27,7 +29,7 @@ pub(super) struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Makes the directories below `part`, where nothing is.
+    /// Makes the directories below `part`, which must not exist.
     pub(super) fn new(
         disk: &'a dyn Disk,
         profile: &'a Profile,
@@ -44,7 +46,7 @@ impl<'a> Unpacker<'a> {
         Ok(Self { disk, profile, map, bin, units, space, url, files, links, found_units })
     }
 
-    /// Unpacks an archive whole. Bytes reach the disk; names do when the directories are synced.
+    /// Unpacks the whole archive and syncs its files; the caller syncs the directories.
     pub(super) fn run<R: Read>(&mut self, members: &mut TarReader<R>) -> Result<(), InstallError> {
         let mut names = HashSet::new();
         let mut buffer = vec![0; BUFFER];
@@ -69,7 +71,7 @@ impl<'a> Unpacker<'a> {
             }
         }
         self.complete()?;
-        // Links come last, so that nothing was ever written through one.
+        // Links are made last, so that nothing is written through one.
         for (link, target) in &self.links {
             let link = self.bin.join(link);
             self.disk.symlink(Path::new(target), &link).map_err(InstallError::on("link", &link))?;
@@ -103,7 +105,7 @@ impl<'a> Unpacker<'a> {
         synced.map_err(|error| self.unwritten(path, error, members.taken()))
     }
 
-    /// Whether all is there that the profile asks for, as a file or as a link that ends at one.
+    /// Checks that everything the profile names is there, as a file or as a link to one.
     fn complete(&self) -> Result<(), InstallError> {
         let mut missing = Vec::new();
         for binary in &self.profile.binaries {

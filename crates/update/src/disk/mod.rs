@@ -1,5 +1,5 @@
-//! Everything that the updater does to the file system, one operation each: so that a test can cut the power
-//! before every one of them, and drop what was not synced.
+//! The file system as a seam, one method for each operation, so that a test can cut the power before every one of them
+//! and drop what was not synced. Also the one way to write a file durably.
 
 mod real;
 
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 
 pub use real::RealDisk;
 
-/// What is at a path; links are not followed.
+/// The kind of a file; links are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// A file of that many bytes.
+    /// A regular file.
     File {
-        /// How many.
+        /// Its length.
         bytes: u64,
     },
     /// A directory.
     Directory,
     /// A symbolic link.
     Link,
-    /// Something that the updater has no business with.
+    /// A device, a pipe or a socket.
     Other,
 }
 
@@ -31,23 +31,26 @@ pub trait Disk: Debug + Send + Sync {
     /// The bytes of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Where a link points.
+    /// The target of a link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// The names in a directory, sorted.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
 
-    /// What is there, if anything is.
+    /// The kind of what is at a path, if anything is.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
 
-    /// Bytes that this user can still write where `path` is, or will be.
+    /// Free bytes for this user on the file system of `path`, which need not exist yet.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
-    /// Makes a directory in one that exists.
+    /// Makes a directory; its parent must exist.
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
 
-    /// Begins a file anew.
+    /// Creates a file, or truncates it.
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>>;
+
+    /// Sets the owner and the group of a file, and then its mode.
+    fn set_access(&self, path: &Path, owner: (u32, u32), mode: u32) -> io::Result<()>;
 
     /// Returns when the file's bytes would survive a power cut.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
@@ -55,7 +58,7 @@ pub trait Disk: Debug + Send + Sync {
     /// Returns when the names in the directory would survive a power cut.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file or link another name, replacing what had it.
+    /// Renames a file or link, replacing what is at the new path.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Makes a symbolic link.
@@ -67,12 +70,12 @@ pub trait Disk: Debug + Send + Sync {
     /// Removes a directory with all that is in it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Copies a SQLite database that may be in use, consistently, to a path where nothing is.
+    /// Copies a SQLite database that may be in use, consistently, to a path that must not exist.
     fn back_up_database(&self, from: &Path, to: &Path) -> io::Result<()>;
 }
 
-/// The name aside under which a file is made before it takes its place.
-fn aside(path: &Path) -> PathBuf {
+/// The temporary name of a file before it is renamed into place.
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(".new");
     path.with_file_name(name)
@@ -98,7 +101,7 @@ pub(crate) fn remove_if_empty(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a directory, and what is missing above it, so that they survive a power cut.
+/// Makes a directory with its parents, so that they survive a power cut.
 pub fn create_dirs_durably(disk: &dyn Disk, path: &Path, mode: u32) -> io::Result<()> {
     if disk.kind(path)?.is_some() {
         return Ok(());
@@ -109,27 +112,49 @@ pub fn create_dirs_durably(disk: &dyn Disk, path: &Path, mode: u32) -> io::Resul
     disk.sync_dir(above)
 }
 
-/// Writes a file so that it is there whole or not at all, whenever the power goes.
+/// Replaces a file so that it has the old or the new content after a power cut, and nothing in between.
 pub fn write_durably(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let new = aside(path);
-    let mut file = disk.create_file(&new, mode)?;
+    let new = temporary(path);
+    write_new(disk, &new, bytes, mode)?;
+    put_in_place(disk, &new, path)
+}
+
+/// Like [`write_durably`], with an owner. The file is private until it has its owner and mode.
+pub(crate) fn write_durably_as(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: &[u8],
+    owner: (u32, u32),
+    mode: u32,
+) -> io::Result<()> {
+    let new = temporary(path);
+    remove_if_present(disk, &new)?;
+    write_new(disk, &new, bytes, 0o600)?;
+    disk.set_access(&new, owner, mode)?;
+    put_in_place(disk, &new, path)
+}
+
+fn write_new(disk: &dyn Disk, new: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = disk.create_file(new, mode)?;
     file.write_all(bytes)?;
-    file.flush()?;
-    drop(file);
-    disk.sync_file(&new)?;
-    disk.rename(&new, path)?;
+    file.flush()
+}
+
+fn put_in_place(disk: &dyn Disk, new: &Path, path: &Path) -> io::Result<()> {
+    disk.sync_file(new)?;
+    disk.rename(new, path)?;
     disk.sync_dir(parent(path))
 }
 
-/// Points a link elsewhere by one rename: whoever looks sees the old target or the new one.
+/// Replaces a link by one rename: readers see the old target or the new one.
 pub fn point_durably(disk: &dyn Disk, link: &Path, target: &Path) -> io::Result<()> {
     point(disk, link, target)?;
     disk.sync_dir(parent(link))
 }
 
-/// The same, for who has something better to do before it is durable.
+/// Like [`point_durably`], without syncing the directory.
 pub(crate) fn point(disk: &dyn Disk, link: &Path, target: &Path) -> io::Result<()> {
-    let new = aside(link);
+    let new = temporary(link);
     if disk.kind(&new)?.is_some() {
         disk.remove_file(&new)?;
     }

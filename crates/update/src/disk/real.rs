@@ -1,3 +1,5 @@
+//! The real file system.
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Disk, FileKind};
 
-/// Pages copied in one step of a backup: the agent's writers wait no longer than for these.
+/// Pages copied in one step of a backup, during which the agent's writers wait.
 const PAGES_PER_STEP: i32 = 256;
 
 /// The file system of this host.
@@ -56,7 +58,7 @@ impl Disk for RealDisk {
 
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
         DirBuilder::new().mode(mode).create(path)?;
-        // Whatever the umask is.
+        // Regardless of the umask.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
@@ -64,6 +66,12 @@ impl Disk for RealDisk {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         Ok(Box::new(file))
+    }
+
+    fn set_access(&self, path: &Path, (user, group): (u32, u32), mode: u32) -> io::Result<()> {
+        // In this order: a change of the owner can clear bits of the mode.
+        chown(path, Some(user), Some(group))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -90,7 +98,7 @@ impl Disk for RealDisk {
         fs::remove_dir_all(path)
     }
 
-    /// Whoever may read the one may read the other, and nobody else, at any time.
+    /// The copy is private until it has the owner and mode of the original.
     fn back_up_database(&self, from: &Path, to: &Path) -> io::Result<()> {
         let original = fs::metadata(from)?;
         drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?);
@@ -100,12 +108,11 @@ impl Disk for RealDisk {
             let backup = Backup::new(&source, &mut copy)?;
             backup.run_to_completion(PAGES_PER_STEP, std::time::Duration::from_millis(5), None)?;
             drop(backup);
-            // The copy is one file: nothing of it is left in a log beside it.
+            // Folds the write-ahead log into the copy.
             copy.pragma_update(None, "journal_mode", "DELETE")?;
             Ok(())
         };
         copied().map_err(io::Error::other)?;
-        chown(to, Some(original.uid()), Some(original.gid()))?;
-        fs::set_permissions(to, fs::Permissions::from_mode(original.mode() & 0o777))
+        self.set_access(to, (original.uid(), original.gid()), original.mode() & 0o777)
     }
 }

@@ -1,4 +1,4 @@
-//! Debian's packages.
+//! The purge of a Debian package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use super::script_scan::may_touch;
 use super::{PreservedPaths, has, run};
 use crate::disk::{RealDisk, write_durably};
 
-/// Where dpkg has the scripts of what is installed.
+/// Where dpkg keeps the scripts of installed packages.
 const SCRIPTS: &str = "/var/lib/dpkg/info";
-/// Taken for a script that would delete what is to stay.
+/// Replaces a script that may delete what is preserved.
 const DOES_NOTHING: &str = "\
 #!/bin/sh
 # Replaced by refit-update before it purged this package: what was here may delete the configuration or the data of the
@@ -17,10 +17,10 @@ const DOES_NOTHING: &str = "\
 exit 0
 ";
 
-/// What apt says until dpkg itself has looked at what a cut left.
+/// What apt reports until dpkg itself has repaired an interrupted run.
 const INTERRUPTED: &str = "dpkg was interrupted";
 
-/// Whether anything of the package is there, be it only its configuration.
+/// Whether anything of the package is installed, if only its configuration.
 pub(super) fn has_package(package: &str) -> bool {
     states(package).iter().any(|state| state != "not-installed")
 }
@@ -29,21 +29,20 @@ fn is_unpacked(package: &str) -> bool {
     states(package).iter().any(|state| !matches!(state.as_str(), "config-files" | "not-installed"))
 }
 
-/// Removed with its own scripts, purged without one that is about what must stay.
+/// Removes the package with its own scripts, and purges it without scripts that may delete what is preserved.
 pub(super) fn purge(package: &str, paths: &PreservedPaths) -> Result<(), String> {
     change("remove", package, is_unpacked)?;
     disable_scripts(Path::new(SCRIPTS), package, paths)?;
     change("purge", package, has_package)
 }
 
-/// Of each architecture that it is installed for.
+/// The state of the package, for each architecture that it is installed for.
 fn states(package: &str) -> Vec<String> {
     let found = run("dpkg-query", &["--show", "--showformat=${db:Status-Status}\\n", package]);
     found.unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Does that to the package if it is still to be done; what somebody else has done meanwhile is done. Neither of the
-/// two tools looks at the network for this.
+/// Removes or purges the package unless that has been done already. Neither tool needs the network for this.
 fn change(action: &str, package: &str, is_to_be_done: fn(&str) -> bool) -> Result<(), String> {
     if !is_to_be_done(package) {
         return Ok(());
@@ -66,7 +65,7 @@ fn disable_scripts(scripts: &Path, package: &str, paths: &PreservedPaths) -> Res
     for path in scripts_after_removal(scripts, package) {
         let script = fs::read(&path).map_err(|error| failed(&path, error))?;
         if may_touch(&script, &paths.data) || may_touch(&script, &paths.config) {
-            tracing::info!("{} may delete what is to stay: it is not run", path.display());
+            tracing::info!("{} may delete the agent's configuration or data and is not run", path.display());
             write_durably(&RealDisk, &path, DOES_NOTHING.as_bytes(), 0o755)
                 .map_err(|error| failed(&path, error))?;
         }
@@ -74,7 +73,7 @@ fn disable_scripts(scripts: &Path, package: &str, paths: &PreservedPaths) -> Res
     Ok(())
 }
 
-/// One, or one for each architecture.
+/// The `postrm` script of the package, or one for each architecture.
 fn scripts_after_removal(scripts: &Path, package: &str) -> Vec<PathBuf> {
     let is_its = |name: &str| {
         let stem = name.strip_suffix(".postrm").and_then(|name| name.strip_prefix(package));

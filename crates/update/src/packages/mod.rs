@@ -1,4 +1,5 @@
-//! The system's package of the same agent: removed for good, without what the agent needs to go on.
+//! The system's package of the same agent: purged, while the agent's configuration and data are preserved. Called by the
+//! takeover of `enable`.
 
 mod dpkg;
 mod preserved_config;
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 use crate::host::{HostError, Packages};
 use preserved_config::PreservedConfig;
 
-/// The packages of this host, whichever tool manages them.
+/// The packages of this host, managed by dpkg or rpm.
 #[derive(Debug, Clone)]
 pub struct SystemPackages {
     paths: PreservedPaths,
@@ -25,7 +26,7 @@ struct PreservedPaths {
     data: PathBuf,
 }
 
-/// No packages at all: those of an image are not known to the tools of the host that builds it.
+/// No packages: the tools of the host do not know those of an image that it builds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPackages;
 
@@ -36,25 +37,24 @@ enum Tool {
 }
 
 impl SystemPackages {
-    /// Preserves the agent's configuration and its data directory. Of the former a copy is kept at the third path
-    /// while a purge goes on.
+    /// Preserves the agent's configuration and its data directory. A copy of the configuration is at `copy` during a
+    /// purge.
     pub fn new(config: &Path, data: &Path, copy: &Path) -> Self {
         let paths = PreservedPaths { config: config.to_owned(), data: data.to_owned() };
         Self { config: PreservedConfig::new(config, copy), paths }
     }
 
-    /// Puts the configuration back if a purge was cut off when it was gone. To be called before anything else that
-    /// may want it.
+    /// Restores the configuration if a purge was interrupted. Must be called before anything that reads it.
     pub fn finish_interrupted_purge(&self) -> Result<(), HostError> {
         self.config.finish_interrupted().map_err(|error| self.not_preserved(&error))
     }
 
     fn not_preserved(&self, error: &std::io::Error) -> HostError {
         let (config, copy) = (self.paths.config.display(), self.config.copy().display());
-        HostError(format!("{config} could not be kept, with its copy at {copy}: {error}"))
+        HostError(format!("{config} could not be preserved, with its copy at {copy}: {error}"))
     }
 
-    /// Whose package it is. Some hosts have both tools, and one of them without any packages.
+    /// The tool that manages the package. Some hosts have both, one of them without any packages.
     fn tool(package: &str) -> Option<Tool> {
         match () {
             () if dpkg::has_package(package) => Some(Tool::Dpkg),
@@ -69,8 +69,8 @@ impl Packages for SystemPackages {
         Ok(Self::tool(package).is_some())
     }
 
-    /// The configuration belongs to the package, and a later purge by hand would take it along: so it is purged
-    /// now, and the file put back as nobody's.
+    /// The configuration belongs to the package, and a later purge by hand would delete it. So the package is purged
+    /// now, and the file is restored without belonging to a package.
     fn purge(&self, package: &str) -> Result<(), HostError> {
         self.finish_interrupted_purge()?;
         let snapshot = self.config.save_copy().map_err(|error| self.not_preserved(&error))?;
@@ -98,7 +98,7 @@ fn has(program: &str) -> bool {
     run(program, &["--version"]).is_ok()
 }
 
-/// What a program printed, or what it complained of.
+/// The output of a program, or an error with its error output.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)

@@ -1,23 +1,24 @@
-//! The configuration, preserved through a purge that may delete or change it, and through a cut in the middle.
+//! The agent's configuration, preserved through a purge that may delete or change it, and through an interruption of the
+//! purge: a durable copy exists from before the purge until after the restore.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{RealDisk, create_dirs_durably, parent};
+use crate::disk::{Disk, RealDisk, create_dirs_durably, parent, remove_if_present, write_durably_as};
 
-/// More than a person writes.
+/// More than a configuration needs.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A file, and where its copy is while it is in danger.
+/// The configuration, and where its copy is during a purge.
 #[derive(Debug, Clone)]
 pub(super) struct PreservedConfig {
     config: PathBuf,
     copy: PathBuf,
 }
 
-/// All of a file that matters.
+/// The content and access rights of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileSnapshot {
     bytes: Vec<u8>,
@@ -34,44 +35,52 @@ impl PreservedConfig {
         &self.copy
     }
 
-    /// Makes the copy, if there is anything to copy. When this returns, it survives a power cut.
+    /// Makes a durable copy of the configuration, if there is one.
     pub(super) fn save_copy(&self) -> io::Result<Option<FileSnapshot>> {
         let Some(snapshot) = read(&self.config)? else { return Ok(None) };
-        create_dirs_durably(&RealDisk, parent(&self.copy), 0o755)?;
         write(&self.copy, &snapshot)?;
         Ok(Some(snapshot))
     }
 
-    /// The configuration is as it was when this returns, whatever became of the copy; and then that goes.
+    /// Restores the configuration, even if the copy was deleted meanwhile, and removes the copy.
     pub(super) fn restore(&self, preserved: Option<FileSnapshot>) -> io::Result<()> {
         let Some(snapshot) = preserved else { return Ok(()) };
         if read(&self.config)?.as_ref() != Some(&snapshot) {
             write(&self.config, &snapshot)?;
         }
-        remove(&self.copy)
+        self.remove_copy()
     }
 
-    /// Finishes what was cut off. A configuration that is there stays: nobody has_package whether it was the purge that
-    /// made it differ. The copy of such a one is put aside.
+    /// Finishes an interrupted purge. A configuration that exists is kept, because it may have been changed by a person
+    /// and not by the purge; a copy that differs from it is then renamed and stays.
     pub(super) fn finish_interrupted(&self) -> io::Result<()> {
         let Some(snapshot) = read(&self.copy)? else { return Ok(()) };
         match read(&self.config)? {
             None => {
-                tracing::warn!("a purge was cut off: puts {} back", self.config.display());
+                tracing::warn!("a purge was interrupted: restoring {}", self.config.display());
                 write(&self.config, &snapshot)?;
             }
             Some(found) if found != snapshot => {
-                let aside = with_suffix(&self.copy, ".old");
-                fs::rename(&self.copy, &aside)?;
-                let (config, aside) = (self.config.display(), aside.display());
+                let old = with_suffix(&self.copy, ".old");
+                RealDisk.rename(&self.copy, &old)?;
+                let (config, old) = (self.config.display(), old.display());
                 tracing::warn!(
-                    "a purge was cut off, and {config} has changed since it began: as it was is {aside}"
+                    "a purge was interrupted, and {config} has changed since it began; the file before it is {old}"
                 );
-                return sync(parent(&self.copy));
+                return RealDisk.sync_dir(parent(&self.copy));
             }
             Some(_) => {}
         }
-        remove(&self.copy)
+        self.remove_copy()
+    }
+
+    /// The purge may have deleted the directory of the copy.
+    fn remove_copy(&self) -> io::Result<()> {
+        remove_if_present(&RealDisk, &self.copy)?;
+        match RealDisk.sync_dir(parent(&self.copy)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
     }
 }
 
@@ -96,43 +105,16 @@ fn read(path: &Path) -> io::Result<Option<FileSnapshot>> {
     Ok(Some(FileSnapshot { bytes, mode: found.mode() & 0o7777, owner: (found.uid(), found.gid()) }))
 }
 
-/// It is there snapshot or not at all, and never readable by more than may read it in the end.
 fn write(path: &Path, snapshot: &FileSnapshot) -> io::Result<()> {
     create_dirs_durably(&RealDisk, parent(path), 0o755)?;
-    let new = with_suffix(path, ".new");
-    remove_file(&new)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(&snapshot.bytes)?;
-    let (user, group) = snapshot.owner;
-    fchown(&file, Some(user), Some(group))?;
-    file.set_permissions(Permissions::from_mode(snapshot.mode))?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&new, path)?;
-    sync(parent(path))
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    remove_file(path)?;
-    match sync(parent(path)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn remove_file(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    write_durably_as(&RealDisk, path, &snapshot.bytes, snapshot.owner, snapshot.mode)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use tempfile::TempDir;
 
     use super::*;
@@ -176,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cut_left_is_finished() {
+    fn an_interrupted_purge_is_finished() {
         let (_folder, preserved) = preserved();
         preserved.finish_interrupted().unwrap();
-        assert_eq!(current(&preserved), ("changed by hand".into(), 0o640), "nothing was cut");
+        assert_eq!(current(&preserved), ("changed by hand".into(), 0o640), "nothing was interrupted");
 
         preserved.save_copy().unwrap();
         fs::remove_file(&preserved.config).unwrap();
-        // A cut while it was put back: half of it is aside.
+        // Interrupted while it was restored: half of it is in the temporary file.
         fs::write(with_suffix(&preserved.config, ".new"), "chang").unwrap();
         preserved.finish_interrupted().unwrap();
         assert_eq!(current(&preserved), ("changed by hand".into(), 0o640));
@@ -191,12 +173,12 @@ mod tests {
 
         preserved.save_copy().unwrap();
         preserved.finish_interrupted().unwrap();
-        assert!(!preserved.copy.exists(), "a cut before anything was removed");
+        assert!(!preserved.copy.exists(), "interrupted before anything was removed");
 
         preserved.save_copy().unwrap();
-        fs::write(&preserved.config, "edited after the cut").unwrap();
+        fs::write(&preserved.config, "edited afterwards").unwrap();
         preserved.finish_interrupted().unwrap();
-        assert_eq!(current(&preserved).0, "edited after the cut");
+        assert_eq!(current(&preserved).0, "edited afterwards");
         assert_eq!(fs::read_to_string(with_suffix(&preserved.copy, ".old")).unwrap(), "changed by hand");
         assert!(!preserved.copy.exists());
     }

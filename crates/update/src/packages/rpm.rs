@@ -1,4 +1,4 @@
-//! The packages of Red Hat's family.
+//! The purge of an RPM package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,15 @@ pub(super) fn has_package(package: &str) -> bool {
     run("rpm", &["-q", package]).is_ok()
 }
 
-/// Erased, without its scripts if they are about what must stay.
+/// Erases the package, without its scripts if they may delete what is preserved.
 pub(super) fn purge(package: &str, paths: &PreservedPaths) -> Result<(), String> {
     let scripts = run("rpm", &["-q", "--scripts", package])?;
     let concern = |path: &Path| may_touch(scripts.as_bytes(), path);
     let without_scripts = concern(&paths.data) || concern(&paths.config);
     if without_scripts {
-        tracing::info!("the scripts of {package} may delete what is to stay: they are not run");
+        tracing::info!(
+            "the scripts of {package} may delete the agent's configuration or data and are not run"
+        );
     }
     let saved = saved(&paths.config);
     let (before, config) = (fs::read(&saved).ok(), fs::read(&paths.config).ok());
@@ -25,7 +27,7 @@ pub(super) fn purge(package: &str, paths: &PreservedPaths) -> Result<(), String>
         Some(program) => run(program, &frontend_arguments(package, without_scripts)),
         None => run("rpm", &arguments(package, without_scripts)),
     };
-    // A changed configuration is renamed, not deleted: what is put back needs no second copy.
+    // rpm renames a changed configuration; the restored file needs no second copy.
     if before.is_none() && config.is_some() && fs::read(&saved).ok() == config {
         fs::remove_file(&saved).map_err(|error| format!("{}: {error}", saved.display()))?;
     }
@@ -44,7 +46,7 @@ fn arguments(package: &str, without_scripts: bool) -> Vec<&str> {
     arguments
 }
 
-/// Nothing is looked up on the network, and what the package depended on stays.
+/// Without the network, and without removing the package's dependencies.
 fn frontend_arguments(package: &str, without_scripts: bool) -> Vec<&str> {
     let mut arguments = vec!["-y", "-q", "--disablerepo=*", "--setopt=clean_requirements_on_remove=False"];
     arguments.extend(without_scripts.then_some("--setopt=tsflags=noscripts"));

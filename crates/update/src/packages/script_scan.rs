@@ -1,9 +1,9 @@
-//! Whether a package's script may be about a place.
+//! Whether the script of a package may delete a path. Decides by the text alone.
 
 use std::path::Path;
 
-/// Whether the script names the path, or the directory that it is in without saying what in there: then it may put
-/// the path together. A script that does neither is trusted; one that is wrongly suspected only does not run.
+/// Whether the script names the path, or its directory without a plain name in it, from which it may build the path. A
+/// script that does neither is trusted; one that is wrongly suspected is merely not run.
 pub(super) fn may_touch(script: &[u8], path: &Path) -> bool {
     let mut script = String::from_utf8_lossy(script).into_owned();
     while script.contains("//") {
@@ -11,10 +11,10 @@ pub(super) fn may_touch(script: &[u8], path: &Path) -> bool {
     }
     let text = path.to_string_lossy();
     let parent = path.parent().map(Path::to_string_lossy).filter(|parent| parent.len() > 1);
-    script.contains(&*text) || parent.is_some_and(|parent| leaves_open(&script, &parent))
+    script.contains(&*text) || parent.is_some_and(|parent| names_open_directory(&script, &parent))
 }
 
-fn leaves_open(script: &str, directory: &str) -> bool {
+fn names_open_directory(script: &str, directory: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
     script.match_indices(directory).any(|(at, _)| {
         let before = script[..at].chars().next_back();

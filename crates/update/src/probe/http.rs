@@ -1,4 +1,4 @@
-//! One question by plain HTTP to this host itself, to which any answer is expected, hostile ones too.
+//! One plain HTTP request to this host itself. The response may be hostile, so everything is bounded.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_BODY_BYTES: usize = 1024;
 const MAX_EXCERPT_CHARS: usize = 200;
-/// The body only explains: nobody waits long for it.
+/// The body only explains the status, so it is not waited for long.
 const BODY_WITHIN: Duration = Duration::from_millis(500);
 
-/// What was answered, with the connection still open.
+/// A response, with the connection still open.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
-    /// A short piece of the body, in one line; empty where the status says all.
+    /// The start of the body in one line; empty with status 200.
     pub(super) excerpt: String,
     connection: TcpStream,
 }
 
 impl Reply {
-    /// Our port and theirs: what the kernel knows the connection by.
+    /// The local and the remote port, by which the kernel lists the connection.
     pub(super) fn ports(&self) -> io::Result<(u16, u16)> {
         Ok((self.connection.local_addr()?.port(), self.connection.peer_addr()?.port()))
     }
 }
 
-/// Asks a `http://` address on this host.
+/// Requests an `http://` address on this host.
 pub(super) fn get(url: &str, within: Duration) -> io::Result<Reply> {
     let until = Instant::now() + within;
     let (host, addresses, path) = parts(url).ok_or_else(|| other("it is not an address on this host"))?;
@@ -62,7 +62,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, "it is silent")) } else { Ok(left) }
 }
 
-/// The host as the address names it, where that is, and the path; nothing of an address elsewhere.
+/// The host as the address names it, its socket addresses, and the path; nothing for an address of another host.
 fn parts(url: &str) -> Option<(&str, Vec<SocketAddr>, &str)> {
     let rest = url.strip_prefix("http://")?;
     let rest = rest.split('#').next()?;
@@ -97,7 +97,7 @@ fn connect(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Everything up to the empty line, and what came with it of the body.
+/// Everything up to the empty line, and the part of the body that came with it.
 fn head(connection: &mut TcpStream, until: Instant) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
@@ -123,7 +123,7 @@ fn more(connection: &mut TcpStream, bytes: &mut Vec<u8>, until: Instant) -> io::
                 bytes.extend_from_slice(&buffer[..count]);
                 return Ok(count);
             }
-            // Signals, and time-outs: the latter end at the top.
+            // Timeouts end in `left`.
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error),
         }
@@ -150,10 +150,10 @@ fn is_chunked(head: &str) -> bool {
     header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
 }
 
-/// The `status` of a JSON object, or the beginning of whatever it is.
+/// The `status` of a JSON object, or the start of any other text.
 fn excerpt(body: &[u8], is_chunked: bool) -> String {
     let text = String::from_utf8_lossy(body);
-    // What explains fits one chunk.
+    // Explanations fit into one chunk.
     let text = match text.split_once("\r\n").filter(|_| is_chunked) {
         Some((_, chunk)) => chunk.strip_suffix("\r\n0\r\n\r\n").unwrap_or(chunk),
         None => &text,
@@ -163,7 +163,7 @@ fn excerpt(body: &[u8], is_chunked: bool) -> String {
     one_line(status.unwrap_or(text), MAX_EXCERPT_CHARS)
 }
 
-/// The beginning of a text, without what would break a line of a log.
+/// The start of a text, without characters that would break a log line.
 pub(super) fn one_line(text: &str, most: usize) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most * 4).collect();
     clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(most).collect()

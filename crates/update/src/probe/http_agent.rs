@@ -1,3 +1,5 @@
+//! The condition of an agent with an HTTP readiness address and a pid file.
+
 use std::path::PathBuf;
 
 use super::ANSWER_WITHIN;
@@ -5,8 +7,8 @@ use super::http::{Reply, get};
 use super::process::{Boot, Process};
 use crate::host::Condition;
 
-/// An agent that answers over HTTP whether it is ready, and writes down which process it is, as stock Teleport
-/// does. Version and start are those of the process: nobody's word is taken for them.
+/// An agent that reports over HTTP whether it is ready and writes a pid file, as stock Teleport does. Version and start
+/// time are read from the process itself.
 #[derive(Debug, Clone)]
 pub(super) struct HttpAgent {
     url: String,
@@ -20,13 +22,13 @@ impl HttpAgent {
         Self { url: url.into(), pid_file, versions, boot: Boot::default() }
     }
 
-    /// How it is, or why that cannot be told.
+    /// The condition of the agent, or why it is unknown.
     pub(super) fn condition(&self) -> Result<Condition, String> {
         let process = Process::named_in(&self.pid_file)?;
         let version = process.version(&self.versions)?;
         let started_at = process.started_at(&self.boot).ok_or("the host's clocks cannot be read")?;
         let reason = match get(&self.url, ANSWER_WITHIN) {
-            Ok(reply) => self.doubt(process, &reply),
+            Ok(reply) => self.not_ready_reason(process, &reply),
             Err(error) => Some(format!("{} does not answer: {error}", self.url)),
         };
         if Process::named_in(&self.pid_file)? != process {
@@ -35,9 +37,9 @@ impl HttpAgent {
         Ok(Condition { version, started_at, connected: reason.is_none(), reason })
     }
 
-    /// Why the answer does not prove that this process is ready. While one process hands its listeners over to
-    /// the next, either may answer.
-    fn doubt(&self, process: Process, reply: &Reply) -> Option<String> {
+    /// Why the answer does not prove that this process is ready, if it does not. While one process hands its listeners
+    /// over to the next, either may answer.
+    fn not_ready_reason(&self, process: Process, reply: &Reply) -> Option<String> {
         let ports = reply.ports().ok();
         if ports.and_then(|ports| process.has_far_end(ports)) == Some(false) {
             return Some(format!("at {} another process than {} answers", self.url, process.pid()));

@@ -1,4 +1,4 @@
-//! The agent of this host, source by what its profile says.
+//! The agent of this host, behind the `Agent` seam: asked over a socket or HTTP, as its profile says.
 
 mod http;
 mod http_agent;
@@ -21,7 +21,7 @@ use crate::profile::Readiness;
 use crate::{IdentityFacts, Layout, Profile};
 use http_agent::HttpAgent;
 
-/// An agent that works answers at once.
+/// How long an answer of the agent may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Far more than an answer needs.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
@@ -32,18 +32,18 @@ pub struct HostAgent {
     source: ReadinessSource,
     trust: PathBuf,
     version_arguments: Vec<String>,
-    /// Why the agent's condition was last unknown: logged when it changes, not at every look.
+    /// Why the agent's condition was last unknown: logged when it changes, not at every poll.
     unknown: Arc<Mutex<Option<String>>>,
 }
 
-/// Where the agent tells how it is.
+/// Where the agent reports its condition.
 #[derive(Debug, Clone)]
 enum ReadinessSource {
     Socket(PathBuf),
     Http(HttpAgent),
 }
 
-/// What the socket answers, as far as it matters here.
+/// The fields of the socket's answer that matter here.
 #[derive(Debug, Deserialize)]
 struct ReadinessReport {
     version: Version,
@@ -58,7 +58,7 @@ struct ReadinessReport {
 }
 
 impl HostAgent {
-    /// The agent of that profile.
+    /// The agent of a profile.
     pub fn new(layout: &Layout, profile: &Profile) -> Self {
         let source = match &profile.readiness {
             Readiness::Socket(path) => ReadinessSource::Socket(layout.data().join(path)),
@@ -116,7 +116,7 @@ impl Agent for HostAgent {
         found.ok()
     }
 
-    /// Nothing of an agent that is source over HTTP: such a one does not tell.
+    /// Nothing for an agent that is asked over HTTP: it does not report its identity.
     fn identity(&self) -> IdentityFacts {
         let said = match &self.source {
             ReadinessSource::Socket(path) => request_report(path).ok(),
@@ -141,7 +141,7 @@ fn request_report(path: &Path) -> io::Result<ReadinessReport> {
     serde_json::from_slice(&line).map_err(io::Error::other)
 }
 
-/// The authorities that the agent trusts, as it wrote them down.
+/// The authorities in the agent's trust file. Blocks that cannot be read are skipped.
 pub fn trusted_authorities(path: &Path) -> Vec<Certificate> {
     const END: &str = "-----END CERTIFICATE-----";
     let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process.
+//! What the kernel knows of a process, from `/proc`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -12,14 +12,14 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 use rustix::fs::OFlags;
 
-/// More than any number has digits.
+/// More than a process id needs.
 const MAX_PID_FILE_BYTES: u64 = 64;
-/// Of which version a process is.
+/// The directory of binaries in a version.
 const BINARIES: &str = "bin";
-/// Two readings of the two clocks differ by less, unless somebody set the time.
+/// Two readings of the boot time differ by less, unless the clock was set.
 const SAME_BOOT: SignedDuration = SignedDuration::from_millis(500);
 
-/// A process, as long as it lives: its number may be given to another, its start then differs.
+/// A process. Ids are reused, so its start time is part of its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pid: u32,
@@ -28,11 +28,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process that a file names by its number.
+    /// The process of a pid file.
     pub(super) fn named_in(pid_file: &Path) -> Result<Self, String> {
         let shown = pid_file.display();
         let mut text = String::new();
-        // A pipe would be waited for.
+        // Opening a named pipe would block.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         OpenOptions::new()
             .read(true)
@@ -51,7 +51,7 @@ impl Process {
         self.pid
     }
 
-    /// The version below that directory whose binary it runs.
+    /// The version whose binary it runs, below that directory.
     pub(super) fn version(self, versions: &Path) -> Result<Version, String> {
         let pid = self.pid;
         let binary = fs::read_link(format!("/proc/{pid}/exe"))
@@ -63,7 +63,7 @@ impl Process {
         })
     }
 
-    /// When it began; as late as that can have been, because clocks of the kernel are coarse.
+    /// When it started: the latest possible time, because the kernel counts in ticks.
     pub(super) fn started_at(self, boot: &Boot) -> Option<Timestamp> {
         let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
         let nanoseconds = u128::from(self.start_ticks + 1) * 1_000_000_000 / u128::from(ticks_per_second);
@@ -71,7 +71,7 @@ impl Process {
         boot.at()?.checked_add(since_boot).ok()
     }
 
-    /// Whether it has the far end of a connection on this host; nothing if that end is closed, or not seen.
+    /// Whether it has the other end of a connection on this host; nothing if that end is closed or not visible.
     pub(super) fn has_far_end(self, (ours, theirs): (u16, u16)) -> Option<bool> {
         let mut names: Vec<PathBuf> = Vec::new();
         for table in ["tcp", "tcp6"] {
@@ -88,7 +88,7 @@ impl Process {
     }
 }
 
-/// When the host was booted, by its own clock. It is kept, so that two looks at one process agree.
+/// The boot time of the host. It is cached, so that two readings of one process agree.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Boot(Arc<Mutex<Option<Timestamp>>>);
 
@@ -108,13 +108,13 @@ impl Boot {
     }
 }
 
-/// The 22nd field of `/proc/PID/stat`; the second is a name with anything in it.
+/// The 22nd field of `/proc/PID/stat`; the second is a name that may contain anything.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The version that a path below the real directory of versions belongs to. What was deleted belongs to none.
+/// The version that a path below the directory of versions belongs to; none for a deleted file.
 fn version_of_path(binary: &Path, versions: &Path) -> Option<Version> {
     if binary.as_os_str().as_bytes().ends_with(b" (deleted)") {
         return None;

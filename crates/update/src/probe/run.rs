@@ -1,4 +1,4 @@
-//! A program of somebody else, run once for what it prints.
+//! Runs a binary of a version once and returns its output. The binary may hang or print without end.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::http::one_line;
 use crate::host::HostError;
 
-/// A binary that is asked for its version says it and ends.
+/// How long a binary may take to report its version.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Once it has ended, what it had printed is there.
+/// How long the rest of its output may take after it has ended.
 const LAST_BYTES_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 const MAX_EXCERPT_CHARS: usize = 200;
 
-/// What a program prints, if it ends well and soon. Whatever it started ends with it.
+/// The output of a program, if it succeeds in time. Processes that it has started are killed.
 pub(super) fn output_of(
     program: &Path,
     arguments: &[String],
@@ -58,8 +58,8 @@ pub(super) fn output_of(
     }
 }
 
-/// How the child ended; nothing if it had to be killed. Its process group goes in any case, and before the child is
-/// waited for: until then its number is nobody else's.
+/// The exit status of the child; nothing if it had to be killed. Its process group is killed in any case, and before the
+/// child is reaped, while its id cannot be reused.
 fn wait_or_kill(child: &mut Child, within: Duration) -> io::Result<Option<ExitStatus>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("its process id is none"))?;
@@ -69,7 +69,7 @@ fn wait_or_kill(child: &mut Child, within: Duration) -> io::Result<Option<ExitSt
         match waitid(WaitId::Pid(pid), look) {
             Ok(Some(_)) => break true,
             Ok(None) | Err(rustix::io::Errno::INTR) if Instant::now() < until => {
-                std::thread::sleep(LOOK_EVERY)
+                std::thread::sleep(POLL_EVERY)
             }
             _ => break false,
         }
@@ -79,8 +79,7 @@ fn wait_or_kill(child: &mut Child, within: Duration) -> io::Result<Option<ExitSt
     Ok(Some(status).filter(|_| ended))
 }
 
-/// What comes out of a pipe: read on as long as it is open, so that nobody waits for it to be emptied; kept up to a
-/// limit.
+/// The output of a pipe. It is read to its end so that the writer never blocks, and kept up to a limit.
 struct PipeOutput {
     kept: Arc<Mutex<Vec<u8>>>,
     closed: Receiver<()>,

@@ -1,3 +1,5 @@
+//! Reads a profile from a file and validates it.
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
@@ -5,15 +7,15 @@ use std::path::{Component, Path};
 
 use super::{Profile, ProfileError, Readiness};
 
-/// Longer ones say something else than what an agent is made of.
+/// More than a profile needs.
 const LONGEST_FILE: u64 = 64 * 1024;
 const MOST_BINARIES: usize = 100;
 const LONGEST_NAME: usize = 100;
 const PLACEHOLDERS: [&str; 5] = ["base_url", "edition", "version", "os", "arch"];
 
 impl Profile {
-    /// Reads a YAML file, and refuses it whole with every error if anything in it cannot be used: the updater
-    /// puts files where it says, as root.
+    /// Reads a YAML file and validates it. An error lists everything that is wrong: the updater writes, as root, where a
+    /// profile says.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let failed = |reason: String| ProfileError { path: path.into(), reason };
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
@@ -27,7 +29,7 @@ impl Profile {
         if errors.is_empty() { Ok(profile) } else { Err(failed(errors.join("; "))) }
     }
 
-    /// The first thing that cannot be read is told with its field.
+    /// Parses the file; an error names its field.
     fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { with_snippet: false };
         let mut field = None;
@@ -43,7 +45,7 @@ impl Profile {
         })
     }
 
-    /// Everything that is wrong with it, each with its field.
+    /// All validation errors, each with its field.
     fn validation_errors(&self) -> Vec<String> {
         let mut errors = ValidationErrors::default();
         errors.name("name", &self.name);
@@ -112,7 +114,7 @@ impl ValidationErrors {
         self.found.push(format!("{field}: {}", reason.into()));
     }
 
-    /// What becomes one name in a directory, or one word of a command.
+    /// A name that becomes a file name or an argument of a command.
     fn name(&mut self, field: &str, name: &str) {
         let good = |c: char| c.is_ascii_alphanumeric() || "._+@-".contains(c);
         let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());

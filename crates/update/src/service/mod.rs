@@ -1,4 +1,4 @@
-//! Who starts and stops the agent: systemd, a supervisor of our own, or nobody in an image.
+//! Implementations of the `Service` seam: systemd, Refit's own supervisor, and none at all in an image.
 
 mod no_service;
 mod supervised;

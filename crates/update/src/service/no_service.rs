@@ -1,6 +1,8 @@
+//! The service manager of an image: there is none, so every request succeeds and does nothing.
+
 use crate::host::{HostError, Service, ServiceState};
 
-/// A service manager that is not there to be asked: before the network, or in an image.
+/// No service manager: in an image, or before the agent's start, when nothing else may be started or stopped.
 #[derive(Debug)]
 pub struct NoService;
 

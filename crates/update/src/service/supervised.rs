@@ -1,3 +1,5 @@
+//! The `Service` seam by requests to `refit-update supervise`.
+
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -9,27 +11,27 @@ use crate::host::{HostError, Service, ServiceState};
 use crate::supervisor::control_socket;
 use crate::supervisor::protocol::{Request, Response};
 
-/// A supervisor that works answers at once.
+/// How long a response may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// It gives the agent 30 seconds to stop before it kills it.
+/// The supervisor kills the agent if it has not stopped after 30 seconds.
 const STOP_WITHIN: Duration = Duration::from_secs(40);
-/// Far more than an answer needs.
+/// Far more than a response needs.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// The agent as the child of a `refit-update supervise`, asked over its socket.
+/// The agent as a child of `refit-update supervise`, which is asked over its socket.
 #[derive(Debug, Clone)]
 pub struct Supervised {
     socket: PathBuf,
 }
 
 impl Supervised {
-    /// The supervisor of that layout; nothing if nobody listens, because one that is dead runs no agent. One
-    /// that listens and does not answer does run one: whoever asks it gets an error, and nothing is switched.
+    /// The supervisor of a layout; nothing if no process listens on its socket, because then no agent runs. A supervisor
+    /// that listens and does not respond does run one: requests to it fail, and nothing is switched.
     pub fn find(layout: &Layout) -> Option<Self> {
         use io::ErrorKind::{ConnectionRefused, InvalidInput, NotADirectory, NotFound};
         let socket = control_socket(layout);
         match UnixStream::connect(&socket) {
-            // A path that is too long for a socket is nobody's either.
+            // No supervisor can listen on a path that is too long for a socket.
             Err(error)
                 if matches!(error.kind(), ConnectionRefused | InvalidInput | NotADirectory | NotFound) =>
             {
@@ -50,7 +52,7 @@ impl Supervised {
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
         if answer.is_empty() {
-            return Err(io::Error::other("it ended before it answered"));
+            return Err(io::Error::other("it closed the connection without a response"));
         }
         Ok(serde_json::from_slice(&answer)?)
     }
@@ -67,7 +69,7 @@ impl Supervised {
         };
         let socket = self.socket.display();
         Err(HostError(format!(
-            "the supervisor at {socket} did not do what it was asked ({request:?}): {error}"
+            "the supervisor at {socket} did not carry out the request {request:?}: {error}"
         )))
     }
 
@@ -81,7 +83,7 @@ impl Supervised {
     fn unexpected(&self, answer: &Response) -> HostError {
         let socket = self.socket.display();
         HostError(format!(
-            "the supervisor at {socket} answered something else: {answer:?}; is it of another version?"
+            "the supervisor at {socket} sent an unexpected response: {answer:?}; is it of another version?"
         ))
     }
 }

@@ -1,8 +1,10 @@
+//! The `Service` seam by `systemctl`.
+
 use std::process::{Command, Stdio};
 
 use crate::host::{HostError, Service, ServiceState};
 
-/// The agent as a unit of systemd, with the units that wake its updater.
+/// The agent as a unit of systemd, with the units that trigger its updater.
 #[derive(Debug, Clone)]
 pub struct Systemd {
     unit: String,
@@ -10,12 +12,12 @@ pub struct Systemd {
 }
 
 impl Systemd {
-    /// The unit of that name, whose updater those others start.
+    /// The unit of that name, and the units that trigger its updater.
     pub fn new(unit: &str, triggers: Vec<String>) -> Self {
         Self { unit: unit.to_owned(), triggers }
     }
 
-    /// Runs `systemctl`; whether it succeeded, what it answered, and what it complained of.
+    /// Runs `systemctl`; returns whether it succeeded, its output and its error output.
     fn systemctl(&self, arguments: &[&str]) -> Result<(bool, String, String), HostError> {
         let output = Command::new("systemctl")
             .arg("--no-ask-password")
@@ -52,7 +54,7 @@ impl Service for Systemd {
         let (good, said, error) =
             self.systemctl(&["show", "--property=ActiveState", "--property=MainPID", &self.unit])?;
         if !good {
-            return Err(HostError(format!("systemd does not say how {} is: {error}", self.unit)));
+            return Err(HostError(format!("systemd does not report the state of {}: {error}", self.unit)));
         }
         let property = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         Ok(match property("ActiveState=") {
@@ -73,7 +75,7 @@ impl Service for Systemd {
     }
 
     fn start(&self) -> Result<(), HostError> {
-        // A unit that failed too often is not started before that is forgotten.
+        // systemd refuses to start a unit that has reached its start limit.
         let _ = self.systemctl(&["reset-failed", &self.unit])?;
         self.run("the start", &["start", "--no-block", &self.unit])
     }

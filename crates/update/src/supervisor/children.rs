@@ -1,3 +1,5 @@
+//! The processes that the supervisor starts, signals and reaps.
+
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,38 +14,38 @@ use nix::unistd::{Pid, getppid};
 
 use super::machine::{ChildKind, KillSignal};
 
-/// The hidden command by which a supervisor starts everything; see [`ChildProgram`].
+/// The hidden command by which the supervisor starts its children; see [`ChildProgram`].
 pub const CHILD_COMMAND: &str = "tied";
 
-/// A program that does not outlive the supervisor, however that one ends.
+/// A program that does not outlive the supervisor, however the supervisor ends.
 ///
-/// Only a process itself can ask the kernel to be ended with its parent, so the supervisor starts its own
-/// executable, which asks for that and then becomes the program: the request survives that, and the agent's
-/// own re-execution too (unless the file is setuid or has capabilities). It is SIGKILL, because the next
-/// supervisor must not meet an agent that takes its time; agents and updaters are made to survive it.
+/// Only a process itself can set its parent-death signal, so the supervisor starts its own executable, which sets the
+/// signal and then executes the program: the setting survives this and the agent's own re-execution (unless the file is
+/// setuid or has capabilities). The signal is SIGKILL, because the next supervisor must not find an agent that is still
+/// stopping; agents and updaters survive SIGKILL by design.
 #[derive(Debug)]
 pub struct ChildProgram {
     /// The supervisor.
     pub parent: u32,
-    /// What the program is called.
+    /// The name of the program, as its first argument.
     pub name: OsString,
-    /// Where it is.
+    /// Its path.
     pub program: PathBuf,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Whether SIGHUP waits until the program is ready for it, as Refit's own agent has it.
+    /// Whether SIGHUP stays blocked until the program unblocks it, as Refit's own agent does.
     pub hangup_waits: bool,
 }
 
 impl ChildProgram {
-    /// Becomes the program; returns only when that cannot be.
+    /// Executes the program; returns only on an error.
     pub fn run(&self) -> Result<Infallible, io::Error> {
         use rustix::process::{Signal as Deadly, set_parent_process_death_signal};
         set_parent_process_death_signal(Some(Deadly::KILL))?;
         if u32::try_from(getppid().as_raw()) != Ok(self.parent) {
             return Err(io::Error::other("the supervisor that started this is gone"));
         }
-        // The supervisor blocks what it waits for, and its children inherit that.
+        // Children inherit the signals that the supervisor blocks.
         let mut blocked = handled_signals();
         if self.hangup_waits {
             blocked.remove(Signal::SIGHUP);
@@ -53,12 +55,12 @@ impl ChildProgram {
     }
 }
 
-/// The signals that a supervisor waits for.
+/// The signals that the supervisor waits for.
 pub(super) fn handled_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect()
 }
 
-/// What a supervisor has running.
+/// The processes of the supervisor.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     agent: Option<Child>,
@@ -75,13 +77,13 @@ impl Children {
         }
     }
 
-    /// Whether nothing runs that uses the agent's files.
+    /// Whether neither the agent nor its recovery runs.
     pub(super) fn agent_is_gone(&self) -> bool {
         self.agent.is_none() && self.recovery.is_none()
     }
 
-    /// Starts a program. To be called from a thread that lasts as long as the process: the kernel takes the
-    /// end of that thread for the end of the parent.
+    /// Starts a program. Must be called from a thread that lives as long as the process: the kernel sends the
+    /// parent-death signal when that thread ends.
     pub(super) fn start(
         &mut self,
         child: ChildKind,
@@ -91,14 +93,14 @@ impl Children {
         environment: &[(&str, PathBuf)],
         hangup_waits: bool,
     ) -> io::Result<u32> {
-        // Also when this version has been removed from the disk meanwhile.
+        // Works even if this version has been removed from the disk.
         let mut command = Command::new(OWN_EXECUTABLE);
         command.arg0("refit-update").arg(CHILD_COMMAND);
         if hangup_waits {
             command.arg("--hangup-waits");
         }
         command.arg(std::process::id().to_string()).arg(name).arg(program).arg("--").args(arguments);
-        // A terminal's signals are for the supervisor, which passes them on.
+        // Signals of a terminal go to the supervisor alone, which forwards them.
         command.envs(environment.iter().cloned()).stdin(Stdio::null()).process_group(0);
         let process = command.spawn()?;
         let pid = process.id();
@@ -112,13 +114,13 @@ impl Children {
             KillSignal::Terminate => Signal::SIGTERM,
             KillSignal::Kill => Signal::SIGKILL,
         };
-        // It is not reaped yet, so the id is its own.
+        // The process is not reaped yet, so its id cannot have been reused.
         if let Some(pid) = self.slot(child).as_ref().and_then(id) {
             let _ = kill(pid, signal);
         }
     }
 
-    /// One that has ended, and how.
+    /// Reaps one child that has ended, and returns its exit status.
     pub(super) fn reap(&mut self) -> Option<(ChildKind, ExitStatus)> {
         for child in [ChildKind::Agent, ChildKind::Recovery, ChildKind::Updater] {
             let slot = self.slot(child);
@@ -128,7 +130,7 @@ impl Children {
                 continue;
             }
             if child == ChildKind::Agent {
-                // What it started and left behind, while the id is still its own.
+                // Kills what the agent has left behind, while its id cannot be reused.
                 let _ = killpg(pid, Signal::SIGKILL);
             }
             let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0x100));
@@ -146,12 +148,12 @@ fn id(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().map(Pid::from_raw)
 }
 
-/// Who has ended, without taking notice of it.
+/// Reports a process that has ended without reaping it.
 fn peek() -> WaitPidFlag {
     WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG
 }
 
-/// The first process of a container inherits what others left behind, and nobody else would reap_children that.
+/// Reaps processes that the supervisor has inherited as the first process of a container.
 fn reap_orphans(own: &[&Option<Child>]) {
     while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) = waitid(Id::All, peek()) {
         if own.iter().any(|child| child.as_ref().and_then(id) == Some(pid)) {
@@ -163,8 +165,8 @@ fn reap_orphans(own: &[&Option<Child>]) {
     }
 }
 
-/// Whether whoever ended so was asked to: like `Restart=on-failure`, but that a SIGHUP or SIGPIPE that nobody
-/// caught is a failure, too.
+/// Whether a process ended without a failure: like `Restart=on-failure`, except that an uncaught SIGHUP or SIGPIPE is a
+/// failure.
 pub(super) fn ended_on_request(status: ExitStatus) -> bool {
     let asked = [Signal::SIGTERM as i32, Signal::SIGINT as i32];
     status.success() || status.signal().is_some_and(|signal| asked.contains(&signal))

@@ -1,11 +1,12 @@
+//! Whether the agent starts with its supervisor, stored for the next supervisor.
+
 use std::io;
 use std::path::PathBuf;
 
 use crate::disk::{Disk, RealDisk, parent, write_durably};
 
-/// Whether the agent runs from the next start of the supervisor on: yes, unless there is a file that says
-/// otherwise. On disk, because it is meant for a time when this supervisor is over; by its presence alone, so
-/// that nothing in it can be garbled.
+/// Whether the agent starts with its supervisor: yes, unless a file exists. Only the existence of the file counts, so its
+/// content cannot be corrupted.
 #[derive(Debug)]
 pub(super) struct EnabledFlag(pub(super) PathBuf);
 

@@ -1,17 +1,18 @@
-//! What a supervisor does next, given what happened and what time it is.
+//! What the supervisor does next, as a function of its state, an event and the time. Pure; the parent module carries the
+//! actions out.
 
 use std::time::{Duration, Instant};
 
 use crate::host::ServiceState;
 
-/// Between two starts of an agent that fails, at first and at most.
+/// The delay between two starts of an agent that fails: the first, and the longest.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// An agent that ran for so long did not fail because of how it was started.
+/// An agent that ran this long resets the delay.
 const RAN_WELL: Duration = Duration::from_secs(60);
-/// How long what was asked to end may take.
+/// How long a process may take to end after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(30);
-/// As `TimeoutStartSec` of the agent's unit: what hangs there must not keep the agent from running for ever.
+/// As `TimeoutStartSec` of the agent's unit: a recovery that hangs must not keep the agent from starting forever.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(600);
 /// As `TimeoutStartSec` of the updater's unit.
 const UPDATER_LIMIT: Duration = Duration::from_secs(3 * 3600);
@@ -19,31 +20,31 @@ const UPDATER_LIMIT: Duration = Duration::from_secs(3 * 3600);
 /// Something that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Nothing, for a while.
+    /// The poll interval has passed.
     Tick,
-    /// The recovery before a start is over. `settled` if no update is in the middle of anything.
+    /// The recovery before a start has ended; `settled` if no switch is under way.
     Recovered { settled: bool },
-    /// Another agent, which is not ours, uses the data directory.
+    /// An agent that the supervisor did not start uses the data directory.
     Taken,
-    /// The agent is gone; `well` if it was asked to.
+    /// The agent has ended.
     AgentEnded { on_request: bool },
-    /// The updater is gone.
+    /// The updater has ended.
     UpdaterEnded,
-    /// The agent woke the updater.
+    /// The agent replaced the wake file.
     Wake,
-    /// Somebody wants the agent to run.
+    /// A request to start the agent.
     Start,
-    /// Somebody wants it not to run.
+    /// A request to stop the agent.
     Stop,
-    /// Somebody wants it to be what is installed now.
+    /// A request that the agent re-execute its binary.
     Reload,
-    /// The updater is to run by itself, or no longer.
+    /// A request to run the updater on schedule, or no longer.
     SetUpdates(bool),
-    /// The supervisor is to end.
+    /// A request that the supervisor end.
     End,
 }
 
-/// How hard something is asked.
+/// A signal for a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KillSignal {
     /// SIGHUP.
@@ -54,7 +55,7 @@ pub(crate) enum KillSignal {
     Kill,
 }
 
-/// Which child it is for.
+/// A child of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildKind {
     Agent,
@@ -72,21 +73,21 @@ pub(crate) enum Action {
     Signal(ChildKind, KillSignal),
 }
 
-/// What is so at the moment of an event.
+/// What is known at the time of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {
     pub(crate) now: Instant,
-    /// Whether there is an agent to start.
+    /// Whether an agent is installed.
     pub(crate) installed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AgentState {
-    /// It does not run, and nobody wants it to.
+    /// It does not run, and should not.
     Off,
-    /// It should run, and is not installed.
+    /// It should run, but is not installed.
     NotInstalled,
-    /// It is about to be started.
+    /// The recovery before its start runs.
     Recovering {
         since: Instant,
         termination: Termination,
@@ -97,13 +98,13 @@ enum AgentState {
     Stopping {
         termination: Termination,
     },
-    /// It failed.
+    /// It failed and is started again later.
     Waiting {
         until: Instant,
     },
 }
 
-/// When something was asked to end, if it was.
+/// How far the termination of a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Termination {
     NotRequested,
@@ -112,7 +113,7 @@ enum Termination {
 }
 
 impl Termination {
-    /// What to tell it now, given that it should be gone.
+    /// The signal to send now to a process that should end.
     fn escalate(&mut self, now: Instant) -> Option<KillSignal> {
         let signal = match *self {
             Self::NotRequested => KillSignal::Terminate,
@@ -124,19 +125,19 @@ impl Termination {
     }
 }
 
-/// Where a supervisor stands.
+/// The state of the supervisor.
 #[derive(Debug)]
 pub(crate) struct Machine {
     agent: AgentState,
     /// Whether the agent should run.
     wanted: bool,
-    /// Until its first start, the agent waits for an update that is under way: that one believes that no
+    /// Before its first start, the agent waits for an update that is under way, because that update expects that no
     /// agent runs.
     awaits_update: bool,
     failures: u32,
     updater: Option<(Instant, Termination)>,
     updates: bool,
-    /// An updater is to run as soon as it can.
+    /// The updater starts as soon as possible.
     due: bool,
     next_update: Instant,
     every: Duration,
@@ -145,7 +146,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A supervisor that has just started; `random` gives numbers from 0 up to 1.
+    /// A supervisor that has just started; `random` draws from 0 to 1.
     pub(crate) fn new(enabled: bool, every: Duration, now: Instant, random: fn() -> f64) -> Self {
         Self {
             agent: if enabled { AgentState::NotInstalled } else { AgentState::Off },
@@ -162,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// How the agent stands, as an updater has to know it.
+    /// The state of the agent, as an updater sees it.
     pub(crate) fn state(&self) -> ServiceState {
         match self.agent {
             AgentState::Running { .. } => ServiceState::Running,
@@ -175,12 +176,12 @@ impl Machine {
         }
     }
 
-    /// Whether the agent waits for a first version.
+    /// Whether the agent waits for a first version to be installed.
     pub(crate) fn is_waiting_for_a_version(&self) -> bool {
         self.agent == AgentState::NotInstalled
     }
 
-    /// When an agent that failed is started again.
+    /// When a failed agent is started again.
     pub(crate) fn starts_again_at(&self) -> Option<Instant> {
         match self.agent {
             AgentState::Waiting { until } => Some(until),
@@ -276,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// The way to a start, from a standstill.
+    /// Begins a start with its recovery.
     fn begin(&mut self, context: Context, actions: &mut Vec<Action>) {
         if context.installed {
             self.agent =
@@ -296,7 +297,7 @@ impl Machine {
         };
     }
 
-    /// Longer with each failure, and at a moment of its own: what fails on many hosts fails on all at once.
+    /// Delays the next start: longer with each failure, and with jitter, because many hosts may fail at once.
     fn back_off(&mut self, now: Instant) {
         let most = SHORTEST_WAIT.saturating_mul(1 << self.failures.min(6)).min(LONGEST_WAIT);
         let drawn = most.mul_f64(0.5 + (self.random)() / 2.0);
@@ -304,7 +305,7 @@ impl Machine {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Sees to it that what should end does.
+    /// Terminates children that should end or take too long.
     fn end_overdue(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let mut tell = |child, signal: Option<KillSignal>| {
             actions.extend(signal.map(|signal| Action::Signal(child, signal)))
@@ -324,7 +325,7 @@ impl Machine {
         }
     }
 
-    /// Whoever asked twice will not wait.
+    /// A second request to end: kills instead of waiting.
     fn kill_all(&mut self, actions: &mut Vec<Action>) {
         let mut kill = |child, termination: &mut Termination| {
             actions.push(Action::Signal(child, KillSignal::Kill));
@@ -340,7 +341,7 @@ impl Machine {
         }
     }
 
-    /// Never two updaters at once, and none beside a recovery, which has their lock.
+    /// Starts the updater when it is due: never two at once, and none during a recovery, which holds the lock.
     fn schedule(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.updates && now >= self.next_update {
             self.due = true;

@@ -1,5 +1,5 @@
-//! Who starts, stops and updates the agent where there is no systemd: one process in the foreground, for
-//! containers and for several hosts on one machine.
+//! `refit-update supervise`: the service manager where there is no systemd, in containers and where several hosts share
+//! one machine. Runs in the foreground; `machine` decides, this module carries out.
 
 mod children;
 mod enabled_flag;
@@ -28,28 +28,28 @@ use protocol::{Request, Response};
 use socket::ControlSocket;
 use wake_file::WakeFile;
 
-/// How often it looks at what nobody tells it of: whether the agent rang, and whether it is time.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the wake file and the time are checked.
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// What is supervised, and how.
 #[derive(Debug)]
 pub struct Supervision<'a> {
-    /// Where everything is.
+    /// Every path that the updater uses.
     pub layout: &'a Layout,
-    /// What is managed.
+    /// The agent that is managed.
     pub profile: &'a Profile,
-    /// What the agent is given.
+    /// The arguments of the agent.
     pub arguments: Vec<OsString>,
-    /// What this program is given before the name of a command, so that it means the same agent.
+    /// The arguments before the name of a command that select this agent.
     pub global: Vec<OsString>,
     /// How often the updater runs without being woken.
     pub every: Duration,
 }
 
-/// Why there is no supervisor.
+/// Why the supervisor cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
-    /// There is one already.
+    /// Another supervisor runs the agent.
     #[error(
         "another supervisor runs the agent of {path}; stop it, or give this one a --root or an \
          --install-suffix of its own", path = .0.display()
@@ -65,15 +65,15 @@ pub enum SupervisorError {
         path: PathBuf,
         /// Its length.
         length: usize,
-        /// What the kernel takes.
+        /// The limit of the kernel.
         most: usize,
     },
     /// The disk refused.
     #[error("{path} cannot be used: {source}", path = .path.display())]
     Disk {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// Signals cannot be waited for.
@@ -81,19 +81,19 @@ pub enum SupervisorError {
     Signals(io::Error),
 }
 
-/// What wakes a supervisor.
+/// What the main loop of the supervisor waits for.
 enum Input {
     Signal(Signal),
     Request(Request, Sender<Response>),
 }
 
-/// Where a supervisor is asked.
+/// The path of the supervisor's socket.
 pub(crate) fn control_socket(layout: &Layout) -> PathBuf {
     layout.data().join("supervisor.sock")
 }
 
-/// Runs the agent until the process is asked to end. To be called on the main thread, before there are
-/// others: it takes over the process's signals.
+/// Runs the agent until the process is asked to end. Must be called on the main thread before other threads exist: it
+/// blocks the signals of the process.
 pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
     let data = supervision.layout.data();
     let _lock = Lock::take(&data.join("supervisor.lock")).map_err(|error| match error {
@@ -126,7 +126,7 @@ pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
     Ok(())
 }
 
-/// Signals are blocked in all threads and waited for in one, which needs no handler.
+/// Blocks the signals in all threads and waits for them in one, so that no handler is needed.
 fn forward_signals(inputs: Sender<Input>) -> io::Result<()> {
     let handled_signals = handled_signals();
     handled_signals.thread_block()?;
@@ -147,19 +147,19 @@ struct Supervisor<'a> {
     children: Children,
     wake_file: WakeFile,
     enabled: EnabledFlag,
-    /// CommandResult when the agent is gone.
+    /// Senders of stop requests, answered when the agent has ended.
     stopping: Vec<Sender<Response>>,
 }
 
 impl Supervisor<'_> {
     fn run(&mut self, inputs: &Receiver<Input>) {
         while !self.machine.is_over() {
-            match inputs.recv_timeout(LOOK_EVERY) {
+            match inputs.recv_timeout(POLL_EVERY) {
                 Ok(Input::Request(request, reply)) => self.handle_request(request, reply),
                 Ok(Input::Signal(Signal::SIGHUP)) => self.handle(Event::Reload),
                 Ok(Input::Signal(Signal::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Input::Signal(signal)) => {
-                    tracing::info!(%signal, "the supervisor is to end");
+                    tracing::info!(%signal, "the supervisor was asked to end");
                     self.handle(Event::End);
                 }
                 Err(RecvTimeoutError::Disconnected) => self.handle(Event::End),
@@ -177,7 +177,7 @@ impl Supervisor<'_> {
         while let Some(event) = events.pop() {
             let context = Context { now: Instant::now(), installed: self.agent.exists() };
             for action in self.machine.on(event, context) {
-                events.extend(self.act(action));
+                events.extend(self.carry_out(action));
             }
         }
         if self.children.agent_is_gone() {
@@ -185,14 +185,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Does something; what came of it at once, if anything did.
-    fn act(&mut self, action: Action) -> Option<Event> {
+    /// Carries out an action; returns the event that it causes at once, if any.
+    fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Recover => match another_agent(&self.supervision.layout.data()) {
                 Some(pid) => {
                     tracing::warn!(
                         pid,
-                        "another agent uses the data directory; the supervisor's waits for its end"
+                        "another agent uses the data directory; the supervisor's agent waits until it ends"
                     );
                     Some(Event::Taken)
                 }
@@ -219,13 +219,13 @@ impl Supervisor<'_> {
             .inspect_err(|error| tracing::error!(%error, command, "the updater cannot be started"))
     }
 
-    /// The path through `active` is left unresolved: an agent that reloads becomes what is there by then.
+    /// The path through `active` is left unresolved: a reload then re-executes the new version.
     fn start_agent(&mut self) -> io::Result<()> {
         let Supervision { layout, profile, arguments, .. } = self.supervision;
         let is_own = profile.name == "refit";
         let mut environment = Vec::new();
         if is_own {
-            // The agent and its updater must mean the same directory.
+            // The agent and its updater must use the same directory.
             environment.push(("REFIT_DATA_DIR", layout.data()));
             let config = layout.outside(&profile.config);
             if std::env::var_os("REFIT_CONFIG").is_none() && config.exists() {
@@ -265,13 +265,13 @@ impl Supervisor<'_> {
                 }
                 ChildKind::Recovery => {
                     if !status.success() {
-                        tracing::error!(%status, "an interrupted update was not undone; the agent is started all the same");
+                        tracing::error!(%status, "an interrupted update was not rolled back; the agent is started anyway");
                     }
                     self.handle(self.recovery_event());
                 }
                 ChildKind::Updater => {
                     if !status.success() {
-                        tracing::warn!(%status, "the updater failed; `refit-update status` says at what");
+                        tracing::warn!(%status, "the updater failed; see `refit-update status`");
                     }
                     self.handle(Event::UpdaterEnded);
                 }
@@ -288,7 +288,7 @@ impl Supervisor<'_> {
                 self.stopping.push(reply);
                 return self.handle(Event::Stop);
             }
-            _ if self.machine.is_ending() => Response::Failed("the supervisor is about to end".into()),
+            _ if self.machine.is_ending() => Response::Failed("the supervisor is ending".into()),
             Request::SetEnabled(on) => match self.enabled.set(on) {
                 Ok(()) => Response::Done,
                 Err(error) => {
@@ -326,8 +326,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// The process that is the agent of a data directory, told by its lock. To be asked only while no agent of
-/// ours runs.
+/// The process id of an agent that uses the data directory, found by its lock. Only valid while the supervisor's own
+/// agent does not run.
 fn another_agent(data: &Path) -> Option<String> {
     let path = data.join("agent.pid");
     let file = File::open(&path).ok()?;

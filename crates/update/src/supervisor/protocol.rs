@@ -1,8 +1,10 @@
+//! The protocol of the supervisor's socket. Both ends may be of different releases.
+
 use serde::{Deserialize, Serialize};
 
 use crate::host::ServiceState;
 
-/// What a supervisor can be asked: one JSON value and a line's end, over its socket.
+/// A request: one JSON value and a newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -16,7 +18,7 @@ pub(crate) enum Request {
     SetUpdates(bool),
 }
 
-/// What it says.
+/// The response to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
@@ -26,7 +28,7 @@ pub(crate) enum Response {
     Failed(String),
 }
 
-/// The names of states on the wire.
+/// The names of states in the protocol.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ServiceState", rename_all = "snake_case")]
 enum StateName {
@@ -39,7 +41,7 @@ enum StateName {
 mod tests {
     use super::*;
 
-    /// Two versions of the program may talk to each other.
+    /// The two ends may be of different releases.
     #[test]
     fn words_stay_as_they_are() {
         for (request, text) in [

@@ -1,3 +1,5 @@
+//! The control socket of the supervisor: accepts connections and forwards their requests to the main loop.
+
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -14,18 +16,18 @@ use super::{Input, SupervisorError};
 
 /// The kernel keeps 108 bytes for a socket's path, with a zero at the end.
 const LONGEST_SOCKET_PATH: usize = 107;
-/// Whoever asks knows what, and reads the answer.
+/// How long a client may take to send its request, or to read the response.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longer than an agent is given to stop.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// How long a request may take: longer than an agent may take to stop.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(60);
 /// Far more than a request needs.
 const MAX_REQUEST_BYTES: usize = 4096;
-/// So many are heard at once; others wait until one of those is done.
+/// Connections served at the same time; others wait.
 const LISTENERS: usize = 8;
-/// Out of files, most likely: time for some to close.
+/// The delay after a failed accept, most likely for lack of file descriptors.
 const AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(200);
 
-/// Where a supervisor is asked. The file goes when this does, if it is still the same.
+/// The socket of a supervisor. Its file is removed on drop, if it is still the same.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
     path: PathBuf,
@@ -34,7 +36,7 @@ pub(super) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens, in place of whatever an earlier supervisor left there. Call it with the lock in hand.
+    /// Listens, in place of a socket that an earlier supervisor left. The caller holds the supervisor's lock.
     pub(super) fn bind(path: &Path) -> Result<Self, SupervisorError> {
         let length = path.as_os_str().as_bytes().len();
         if length > LONGEST_SOCKET_PATH {
@@ -43,7 +45,7 @@ impl ControlSocket {
         Self::try_bind(path).map_err(|source| SupervisorError::Disk { path: path.into(), source })
     }
 
-    /// Made aside (under a name that is no longer), so that nobody finds it before it is private.
+    /// Binds under a temporary name, which is not longer, and renames: no client can connect before the mode is set.
     fn try_bind(path: &Path) -> io::Result<Self> {
         let aside = path.with_extension("new");
         match fs::remove_file(&aside) {
@@ -57,7 +59,7 @@ impl ControlSocket {
         Ok(Self { path: path.into(), listener, identity: (made.dev(), made.ino()) })
     }
 
-    /// Passes on what is asked, for as long as the process lives.
+    /// Forwards requests to the main loop for as long as the process lives.
     pub(super) fn serve(&self, inputs: &Sender<Input>) {
         for _ in 0..LISTENERS {
             let (listener, inputs) = (self.listener.clone(), inputs.clone());
@@ -65,11 +67,11 @@ impl ControlSocket {
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            // Whoever does not listen gets no answer.
+                            // The client may have gone away.
                             let _ = serve_connection(stream, &inputs);
                         }
                         Err(error) => {
-                            tracing::warn!(%error, "a request to the supervisor was not heard");
+                            tracing::warn!(%error, "a connection to the supervisor was not accepted");
                             thread::sleep(AFTER_FAILED_ACCEPT);
                         }
                     }
@@ -92,10 +94,10 @@ fn serve_connection(mut stream: UnixStream, inputs: &Sender<Input>) -> io::Resul
         Ok(request) => {
             let (reply, answered) = channel();
             let _ = inputs.send(Input::Request(request, reply));
-            let late = || Response::Failed("the supervisor does not answer; see its log".into());
-            answered.recv_timeout(ANSWER_WITHIN).unwrap_or_else(|_| late())
+            let late = || Response::Failed("the supervisor does not respond; see its log".into());
+            answered.recv_timeout(RESPONSE_WITHIN).unwrap_or_else(|_| late())
         }
-        Err(problem) => Response::Failed(problem),
+        Err(error) => Response::Failed(error),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -108,7 +110,7 @@ fn read_request(stream: &mut UnixStream, end: Instant) -> Result<Request, String
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(format!("no whole request within {} s", PATIENCE.as_secs()));
+            return Err(format!("no complete request within {} s", PATIENCE.as_secs()));
         }
         stream.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
         let count = match stream.read(&mut part) {
@@ -146,7 +148,7 @@ mod tests {
 
     fn told(socket: &ControlSocket, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(&socket.path).unwrap();
-        // It may have been refused before all was written.
+        // The supervisor may have refused before all was written.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();

@@ -1,8 +1,10 @@
+//! The wake file, by which the agent has its updater run at once. Polled by the supervisor.
+
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// What the agent touches to wake its updater, and what it looked like last. One `stat` for each look, like
-/// the agent's own looks at the updater's status: renames and some file systems are lost on inotify.
+/// The file that the agent replaces to wake its updater, and its last known state. It is polled with `stat`, because
+/// inotify misses renames and some file systems.
 #[derive(Debug)]
 pub(crate) struct WakeFile {
     path: PathBuf,
@@ -17,14 +19,14 @@ struct Stamp {
 }
 
 impl WakeFile {
-    /// What was rung before is over: an updater runs soon after a start anyway.
+    /// Changes before this do not count: an updater runs soon after a start anyway.
     pub(crate) fn new(path: PathBuf) -> Self {
         let mut wake_file = Self { path, seen: None };
         wake_file.take_change();
         wake_file
     }
 
-    /// Whether it was rung since the last look.
+    /// Whether the file was replaced since the last call.
     pub(crate) fn take_change(&mut self) -> bool {
         let stamp = std::fs::symlink_metadata(&self.path).ok().map(|found| Stamp {
             device: found.dev(),
@@ -55,7 +57,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(!wake_file.take_change());
         std::fs::write(&path, "").unwrap();
-        assert!(!WakeFile::new(path.clone()).take_change(), "rung before the supervisor started");
+        assert!(!WakeFile::new(path.clone()).take_change(), "replaced before the supervisor started");
         assert!(wake_file.take_change());
     }
 }

@@ -351,6 +351,11 @@ impl Disk for Noting {
         Ok(Box::new(Tight(RealDisk.create_file(path, mode)?, room)))
     }
 
+    fn set_access(&self, path: &Path, owner: (u32, u32), mode: u32) -> io::Result<()> {
+        self.note("set the access to", path)?;
+        RealDisk.set_access(path, owner, mode)
+    }
+
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         self.note("sync", path)?;
         RealDisk.sync_file(path)

@@ -1,3 +1,5 @@
+//! The supervisor through events and time, without processes.
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
