@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::auth::v1::CreateWebLoginRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use refit_proto::codes_of;
@@ -128,7 +128,7 @@ impl Cluster {
         let groups = rollout.groups.into_iter().map(|group| Group {
             hosts: hosts.iter().filter(|host| host.group == group.name).count() as u32,
             state: group.state_text(),
-            waiting: waiting_in_words(&group, now),
+            waiting: blocked_by_in_words(&group, now),
             name: group.name,
             upgraded: group.upgraded,
             in_flight: group.in_flight,

@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::differences::{comparable, differences};
 use super::{Event, Events};
 
-/// How long a change is made anew because somebody else changed the same in between, and how soon.
+/// Time limit and first pause of a write that conflicts with others.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is to become of a resource; a revision is the one that the caller has seen.
+/// A write of a resource; a revision is the one that the caller has seen.
 #[derive(Debug)]
 pub(crate) enum Change<'a, T> {
     Create(&'a T),
@@ -40,7 +40,7 @@ impl<'a, T> Change<'a, T> {
         }
     }
 
-    /// Whether the change may be made anew from what is there now.
+    /// Whether the change may be retried on the current value.
     fn goes_on_after(self, error: &ServiceError) -> bool {
         match (self, error) {
             (Self::Update(_, None) | Self::Delete(None), ServiceError::Conflict { .. }) => true,
@@ -55,11 +55,11 @@ impl<'a, T> Change<'a, T> {
     }
 }
 
-/// What is there before a change.
+/// The resource before a change.
 enum Present<T> {
     Nothing,
     Value(Found<T>),
-    /// Something that only a replacement or a deletion can mend.
+    /// Unreadable: only a replacement or a deletion can fix it.
     Garbled,
 }
 
@@ -73,8 +73,8 @@ fn subject(kind: Kind, name: &str) -> String {
 }
 
 impl Events {
-    /// Carries out a change of a resource, and stores in the same transaction who made it and what differs
-    /// since. A change that changes nothing is stored, and is no event. `may` refuses by what is there.
+    /// Writes a resource, and in the same transaction an event with the actor and the differences. A write without
+    /// differences is stored without an event. `may` can refuse by the present value.
     pub(crate) async fn recorded<T: Debug + Send + Sync>(
         &self,
         by: &str,
@@ -84,7 +84,7 @@ impl Events {
         change: Change<'_, T>,
         may: impl Fn(Option<&T>) -> Result<(), ServiceError> + Send + Sync,
     ) -> Result<Revision, ServiceError> {
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let present = match store.get(name).await {
                 Ok(None) => Present::Nothing,
@@ -99,7 +99,7 @@ impl Events {
             let event = self.event(by, subject(kind, name), &present, change.value(), as_resource);
             let entry = event.map(|event| self.entry(event)).transpose()?;
             match attempt(store, name, &present, change, entry.as_slice()).await {
-                Err(error) if change.goes_on_after(&error) && patience.pause().await => {}
+                Err(error) if change.goes_on_after(&error) && backoff.pause().await => {}
                 other => return other,
             }
         }
@@ -139,7 +139,7 @@ impl Events {
     }
 }
 
-/// Makes the change if what is there is as it was found.
+/// Writes the change unless the resource has changed since it was read.
 async fn attempt<T: Debug + Send + Sync>(
     store: &dyn ResourceStore<T>,
     name: &str,
@@ -155,7 +155,7 @@ async fn attempt<T: Debug + Send + Sync>(
         (Change::Create(value) | Change::Upsert(value, _), Present::Nothing) => {
             store.create(name, value, alongside).await
         }
-        // Not tried: the event would be wrong if the name became free meanwhile.
+        // Refused without a write: the event would be wrong if the name became free meanwhile.
         (Change::Create(_), _) => Err(ServiceError::AlreadyExists { name: name.to_owned() }),
         (Change::Update(value, expected) | Change::Upsert(value, expected), Present::Value(found)) => {
             store.update(name, value, seen(found, expected)?, alongside).await

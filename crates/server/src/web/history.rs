@@ -14,7 +14,7 @@ use crate::events::{Event, Events};
 const MOST: usize = 10_000;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which events are wanted; what is empty does not matter.
+/// Which events to show; empty fields match everything.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     /// The beginning of a type: `resource`, or `resource.updated`.
@@ -27,7 +27,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    fn wants(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         let holds = |text: &str, wanted: &str| wanted.is_empty() || text.to_lowercase().contains(wanted);
         event.event_type.starts_with(&self.kind)
             && holds(&event.subject, &self.subject)
@@ -36,8 +36,7 @@ impl Filter {
     }
 }
 
-/// The events of the cluster in memory: pages look at them from the newest back, which no store can be asked
-/// for, and as often as something moves.
+/// The audit events in memory: pages list them newest first, which the store does not support, and on every live update.
 #[derive(Debug, Default)]
 pub(super) struct History {
     events: RwLock<BTreeMap<String, Arc<Event>>>,
@@ -46,7 +45,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Reads the history and follows it, until the server stops.
+    /// Loads and follows the audit events, until the server stops.
     pub(super) async fn follow(&self, events: Arc<Events>, mut stop: watch::Receiver<bool>) {
         loop {
             let following = async {
@@ -60,7 +59,7 @@ impl History {
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             if let Err(error) = ended {
-                tracing::warn!(%error, "the dashboard reads the events again from the store");
+                tracing::warn!(%error, "lost the audit events for the dashboard; reading them again");
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY_PAUSE) => {}
@@ -100,9 +99,9 @@ impl History {
             }
             None => Box::new(events.values().rev()),
         };
-        let mut wanted = behind.filter(|event| filter.wants(event)).cloned();
-        let page = wanted.by_ref().take(limit).collect();
-        (page, wanted.next().is_some())
+        let mut matching = behind.filter(|event| filter.matches(event)).cloned();
+        let page = matching.by_ref().take(limit).collect();
+        (page, matching.next().is_some())
     }
 
     /// The newest of some events, the newest first.
