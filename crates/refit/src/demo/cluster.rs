@@ -41,11 +41,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The one of that data directory, as soon as it answers.
-    pub(super) async fn reach(data: &Path, household: &mut Processes) -> Result<Self, Failure> {
+    pub(super) async fn reach(data: &Path, processes: &mut Processes) -> Result<Self, Failure> {
         let target = Target::of(data.to_owned());
         let end = Instant::now() + ANSWERS_WITHIN;
         loop {
-            household.all_live()?;
+            processes.all_live()?;
             match target.connect().await {
                 Ok(channel) => return Ok(Self { channel, address: target.address()? }),
                 Err(failure) if Instant::now() > end => return Err(failure),
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// How everything is, after that.
-    pub(super) async fn picture(&self, hosts: &[Host], before: &Snapshot) -> Result<Snapshot, Failure> {
+    pub(super) async fn snapshot(&self, hosts: &[Host], before: &Snapshot) -> Result<Snapshot, Failure> {
         let mut rollouts = RolloutServiceClient::new(self.channel.clone());
         let rollout = rollouts.get_rollout(GetRolloutRequest {}).await?.into_inner();
         let mut members = Vec::new();

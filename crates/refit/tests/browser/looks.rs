@@ -136,8 +136,9 @@ async fn assert_accessible(tab: &Tab, what: &str) {
 fn axe_core() -> String {
     let (_, name) = AXE_CORE_PIN.trim().split_once("  ").expect("a line as sha256sum writes it");
     let path = refit_testbed::cache_directory().join(name);
-    std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("cannot read {}: {error}; `make test-deps` fetches it", path.display()))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("cannot read {}: {error}; `make test-deps` fetches it", path.display())
+    })
 }
 
 /// How much of a page is in a picture.
