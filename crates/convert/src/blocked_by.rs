@@ -17,8 +17,8 @@ use crate::{moment, timestamp};
 const UNKNOWN: &str = "blocked for a reason that this version does not know";
 
 /// The reason as it is sent.
-pub fn blocked_by(waiting: &BlockedBy) -> wire::BlockedBy {
-    let reason = match waiting {
+pub fn blocked_by(reason: &BlockedBy) -> wire::BlockedBy {
+    let reason = match reason {
         BlockedBy::Disabled => Reason::Disabled(Disabled {}),
         BlockedBy::Paused { since } => {
             Reason::RolloutPaused(RolloutPaused { since: Some(timestamp(*since)) })
@@ -52,7 +52,7 @@ pub fn blocked_by(waiting: &BlockedBy) -> wire::BlockedBy {
 }
 
 /// The reason that was sent; nothing for one that is not known, or whose data can not be.
-pub fn waiting(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
+pub fn blocked_by_from_wire(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
     Some(match blocked.reason.as_ref()? {
         Reason::Disabled(Disabled {}) => BlockedBy::Disabled,
         Reason::RolloutPaused(paused) => BlockedBy::Paused { since: moment(paused.since)? },
@@ -80,9 +80,9 @@ pub fn waiting(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
 
 /// Why a group is not moving, for people, at that moment of its server's clock; empty while it is moving. Everything
 /// that shows the reason calls this.
-pub fn waiting_in_words(group: &Group, now: Timestamp) -> String {
+pub fn blocked_by_in_words(group: &Group, now: Timestamp) -> String {
     match &group.blocked_by {
-        Some(blocked) => match waiting(blocked) {
+        Some(blocked) => match blocked_by_from_wire(blocked) {
             Some(known) => known.in_words(now),
             None if group.waiting.is_empty() => UNKNOWN.into(),
             None => group.waiting.clone(),
@@ -138,10 +138,10 @@ mod tests {
         let mut sentences = Vec::new();
         for reason in every_reason() {
             let sent = blocked_by(&reason);
-            assert_eq!(waiting(&sent), Some(reason.clone()));
+            assert_eq!(blocked_by_from_wire(&sent), Some(reason.clone()));
             let group = Group { blocked_by: Some(sent), ..Group::default() };
-            assert_eq!(waiting_in_words(&group, now), reason.in_words(now));
-            sentences.push(waiting_in_words(&group, now));
+            assert_eq!(blocked_by_in_words(&group, now), reason.in_words(now));
+            sentences.push(blocked_by_in_words(&group, now));
         }
         sentences.sort_unstable();
         sentences.dedup();
@@ -152,7 +152,7 @@ mod tests {
     fn a_reason_that_is_not_known_is_told_in_the_words_of_its_writer() {
         let now = at("2026-11-16T00:17:49Z");
         let told = |blocked_by: Option<wire::BlockedBy>, waiting: &str| {
-            waiting_in_words(&Group { blocked_by, waiting: waiting.into(), ..Group::default() }, now)
+            blocked_by_in_words(&Group { blocked_by, waiting: waiting.into(), ..Group::default() }, now)
         };
         let reason = |reason| Some(wire::BlockedBy { reason: Some(reason) });
         let unknown = [

@@ -6,5 +6,5 @@
 mod blocked_by;
 mod timestamp;
 
-pub use blocked_by::{blocked_by, waiting, waiting_in_words};
+pub use blocked_by::{blocked_by, blocked_by_from_wire, blocked_by_in_words};
 pub use timestamp::{moment, timestamp};

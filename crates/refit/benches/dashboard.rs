@@ -34,7 +34,7 @@ const PAGES: [(&str, &str); 6] = [
     ("audit", "/web/audit"),
 ];
 
-fn instance(n: u128) -> Outcome<HostRecord> {
+fn host_record(n: u128) -> Outcome<HostRecord> {
     let mut labels = Labels::default();
     labels.insert("environment", if n.is_multiple_of(4) { "staging" } else { "prod" })?;
     labels.insert("zone", &format!("z{}", n % 499))?;
@@ -104,7 +104,7 @@ impl Browser {
 async fn measure(hosts: u128) -> Outcome<Vec<(f64, f64)>> {
     let folder = directory();
     let data = folder.path().join("data");
-    records::store(&data, &(0..hosts).map(instance).collect::<Outcome<Vec<_>>>()?).await?;
+    records::store(&data, &(0..hosts).map(host_record).collect::<Outcome<Vec<_>>>()?).await?;
     let quiet = ["env", "REFIT_LOG=error"];
     let server = Server::start_under(&quiet, env!("CARGO_BIN_EXE_refit"), &data, &[]).await;
     let mut browser = Browser::signed_in(&server)?;

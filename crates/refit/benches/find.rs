@@ -296,9 +296,9 @@ async fn main() -> Outcome<ExitCode> {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
     let data_dir = folder.join("data");
-    let instances = fleet();
-    records::store(&data_dir, &instances).await?;
-    let lines: String = instances.iter().map(|instance| format!("{}\n", instance.host_id)).collect();
+    let host_records = fleet();
+    records::store(&data_dir, &host_records).await?;
+    let lines: String = host_records.iter().map(|host_record| format!("{}\n", host_record.host_id)).collect();
     std::fs::write(folder.join("hosts.txt"), lines)?;
     std::fs::write(folder.join("find.lua"), SCRIPT)?;
 
@@ -331,7 +331,7 @@ async fn main() -> Outcome<ExitCode> {
     }
     drop((refit, nginx));
 
-    let [at_rest, changing] = server_change::measure(folder, instances).await?;
+    let [at_rest, changing] = server_change::measure(folder, host_records).await?;
     heading(&format!("find, {HOSTS} hosts, etcd"), "changing", "at rest");
     let p99 = "p99 while a server joins and leaves, µs";
     held &= report(p99, changing.p99, at_rest.p99, Bound::AtMost(MOST_CHANGING_P99));

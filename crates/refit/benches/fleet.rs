@@ -69,9 +69,9 @@ fn record_size() -> Outcome<f64> {
         for label in 0..5 {
             labels.insert(&format!("label-{label}"), &format!("value-{n}"))?;
         }
-        let mut instance = reported(n, "15.1.1", labels)?;
-        instance.server = Some("b47e39ed-6e1b-4691-83f2-b5570504cc96".into());
-        cache.insert(instance.host_id, Arc::new(instance));
+        let mut host_record = reported(n, "15.1.1", labels)?;
+        host_record.server = Some("b47e39ed-6e1b-4691-83f2-b5570504cc96".into());
+        cache.insert(host_record.host_id, Arc::new(host_record));
     }
     let after = resident(std::process::id())?;
     Ok((after - before) as f64 / cache.len() as f64)

@@ -1,5 +1,5 @@
-//! The archive of one version, made in process: all of what `packaging/dist.sh` makes that an updater wants, on a
-//! machine that may have neither tar nor gzip.
+//! Builds the archive of one version in process: the parts of `packaging/dist.sh` that an updater needs, without
+//! requiring tar or gzip. Used by the demo.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub(crate) fn checksum(archive: &Path) -> PathBuf {
     path.into()
 }
 
-/// Packs an agent as that version, and gives the archive; `go_on` is asked now and then, and ends it with `false`.
+/// Packs an agent as that version and returns the archive; `go_on` is called now and then, and `false` cancels.
 pub(crate) fn pack(
     directory: &Path,
     version: &Version,
@@ -61,7 +61,7 @@ pub(crate) fn pack(
     }
     let out = archive.into_inner()?.finish()?;
     let sum: String = out.sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    // The checksum last: whoever sees it sees the archive that it belongs to.
+    // The checksum last: where it exists, the archive is complete.
     std::fs::write(checksum(&path), format!("{sum}  {name}\n"))?;
     Ok(path)
 }
@@ -85,7 +85,7 @@ fn file(archive: &mut tar::Builder<impl Write>, path: &str, bytes: &[u8], mode: 
     archive.append_data(&mut header(EntryType::Regular, bytes.len() as u64, mode), path, bytes)
 }
 
-/// A file that is summed up while it is written.
+/// A writer that hashes a file while it is written.
 struct Summing<F> {
     file: File,
     sum: Sha256,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Where things are kept when nobody says: for the whole host, or for a user who cannot write there.
+/// The default: system-wide, or below the home directory of a user who cannot write there.
 pub(crate) fn default_data_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/var/lib/refit".into();

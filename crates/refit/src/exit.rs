@@ -13,27 +13,27 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// It was asked for rightly and could not be done.
+    /// A valid request failed.
     pub(crate) fn failed(error: impl Display) -> Self {
         Self { message: error.to_string(), code: 1 }
     }
 
-    /// It was asked for wrongly.
+    /// The request was invalid.
     pub(crate) fn usage(error: impl Display) -> Self {
         Self { message: error.to_string(), code: 2 }
     }
 
-    /// It ended in a way that has a code of its own.
+    /// A failure with an exit code of its own.
     pub(crate) fn with_code(error: impl Display, code: u8) -> Self {
         Self { message: error.to_string(), code }
     }
 
-    /// Another program did the job and has told the person; its exit code is this one's.
+    /// Another program did the work and printed its own messages; its exit code is passed on.
     pub(crate) fn passed_on(code: u8) -> Result<(), Self> {
         if code == 0 { Ok(()) } else { Err(Self { message: String::new(), code }) }
     }
 
-    /// Tells the person and gives the code to exit with.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", self.message);

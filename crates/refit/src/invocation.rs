@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The words by which this program was started, for lines that people can paste.
+/// How this program was called, for suggested commands that can be pasted.
 #[derive(Debug, Clone)]
 pub(crate) struct Invocation {
     program: PathBuf,
@@ -19,7 +19,7 @@ impl Invocation {
         self.program.file_name() == Some(OsStr::new(name))
     }
 
-    /// The words that start `refitctl` from where the caller is.
+    /// The command that runs `refitctl` from the caller's directory.
     pub(crate) fn refitctl(&self) -> String {
         let program = quoted(&self.program);
         if self.is("refitctl") { program } else { format!("{program} ctl") }

@@ -1,4 +1,4 @@
-//! Where the program's log goes, and in which form.
+//! The two log formats: for daemons, and for commands. Both write to standard error.
 
 use std::io::IsTerminal;
 

@@ -25,7 +25,7 @@ use crate::exit::Failure;
 use crate::invocation::Invocation;
 use crate::output::Format;
 
-/// Answers are many small allocations on two threads and more, which the system's allocator is slow at.
+/// Requests cause many small allocations on several threads, for which the system's allocator is slow.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -70,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A second installation can only be refused, and then one is in place.
+    // Fails only if a provider is installed already, which is just as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let invocation = Invocation::of_this_process();
     let outcome = if invocation.is("refitctl") {

@@ -43,7 +43,7 @@ pub(crate) fn yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(Failure::failed)
 }
 
-/// Writes to standard output. A reader that has gone away has seen enough.
+/// Writes to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
@@ -82,12 +82,12 @@ pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> S
     facts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A moment in UTC, and in words as seen from `now`.
+/// A time in UTC, and relative to `now` in words.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({})", utc(at), in_words(at, now))
 }
 
-/// A moment in UTC, to the second.
+/// A time in UTC, to the second.
 pub(crate) fn utc(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }

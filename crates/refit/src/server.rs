@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
         let data_dir = config.data_dir.clone();
-        // A store that does not answer is waited for, and whoever starts the server may not want to.
+        // Start waits for a store that does not respond; a signal must still stop the server.
         let started = tokio::select! {
             started = Server::start(config, release) => started,
             _ = terminate.recv() => return Ok(()),
@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
             _ = interrupt.recv() => false,
             () = server.failed() => true,
         };
-        tracing::info!("stopping: no new work is taken");
+        tracing::info!("stopping: draining connections");
         server.shut_down().await;
         if failed { Err(Failure::failed("a part of the server failed; see the log")) } else { Ok(()) }
     })

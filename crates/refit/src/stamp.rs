@@ -1,5 +1,5 @@
-//! Which version this binary is. By default the one of its sources; a release writes another into the finished
-//! binary, so that several versions come from one build.
+//! The version of this binary: by default that of its sources. A release stamps another one into the finished binary,
+//! so that one build can yield several versions.
 
 use std::fs;
 use std::hint::black_box;
@@ -39,7 +39,7 @@ const fn initial() -> [u8; LENGTH] {
     stamp
 }
 
-/// As it stands in the binary: without the black box the compiler would put in what it wrote there itself.
+/// Reads the stamp from the binary at run time: without the black box the compiler would inline the initial value.
 fn stamp() -> &'static [u8; LENGTH] {
     black_box(&STAMP)
 }

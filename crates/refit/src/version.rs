@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::output::{self, Format};
 use crate::stamp;
 
-/// What a program says of itself.
+/// The output of `version` in JSON.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
     name: &'a str,
@@ -15,7 +15,7 @@ struct Told<'a> {
     edition: Edition,
 }
 
-/// Tells which version this is: how the updater sees that a binary runs at all.
+/// Prints the version.
 pub(crate) fn show(name: &str, format: Format) -> Result<(), Failure> {
     let told = Told { name, version: stamp::version()?, edition: crate::EDITION };
     output::show(format, &told, || format!("{name} v{} ({})", told.version, told.edition))

@@ -31,7 +31,7 @@ struct Kind {
 const UNCHANGED: Kind = Kind { name: "unchanged", function: "*::one_event", most_growth: 1.3 };
 /// One that frees a slot.
 const FINISHES: Kind = Kind { name: "finishes", function: "*::one_event", most_growth: 1.3 };
-/// What the engine takes in once the decision about that is stored: two marked hosts and a record.
+/// What the engine takes in once the decision about that is stored: the transitions of two hosts and a record.
 const FOLLOWS: Kind = Kind { name: "follows", function: "*::what_follows", most_growth: 1.3 };
 /// One changed host, and a view of the fleet with it: readers hold the view before, so the change copies its way
 /// through the tree of hosts.

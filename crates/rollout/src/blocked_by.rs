@@ -1,4 +1,4 @@
-//! Why a group does not move, with the data to say so in words.
+//! The reason why a group makes no progress, as data and as text.
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{GroupName, Halt};
@@ -18,9 +18,9 @@ pub enum BlockedBy {
         /// Since when.
         since: Timestamp,
     },
-    /// Too many did not make it.
+    /// Too many hosts failed or timed out.
     Halted(Halt),
-    /// Others come first.
+    /// Groups that it requires have not succeeded.
     Requires(Vec<GroupName>),
     /// Its window is closed.
     Window {
@@ -29,19 +29,19 @@ pub enum BlockedBy {
     },
     /// No host may be in flight.
     NoSlots,
-    /// What is stored of the group cannot be read: a newer release may have written it.
+    /// The group's record cannot be read: a newer release may have written it.
     UnreadableGroup {
         /// Where it is stored.
         key: Box<str>,
     },
-    /// What is stored of hosts of the group cannot be read.
+    /// Records of hosts of the group cannot be read.
     UnreadableHosts {
         /// Where the first of them is stored.
         key: Box<str>,
         /// How many there are.
         count: u32,
     },
-    /// Members that did not start are away, and too many to go on without.
+    /// Members that have not started are disconnected, and too many to succeed without them.
     Away {
         /// How many.
         away: u32,

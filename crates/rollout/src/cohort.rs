@@ -1,10 +1,10 @@
-//! Hosts that are alike to a plan, counted as one.
+//! Groups of hosts that are equal for a rollout: previews and simulations work on these instead of single hosts.
 
 use refit_types::{Labels, Version};
 
 use crate::Plan;
 
-/// Hosts that are alike in all that a rollout asks of them: a million hosts are a handful of these.
+/// Hosts that are equal in everything that matters to a rollout: a million hosts form a handful of cohorts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cohort {
     /// How many.
@@ -17,14 +17,14 @@ pub struct Cohort {
     pub instance_labels: Labels,
     /// What they run.
     pub version: Version,
-    /// Whether their updaters will not do it.
+    /// Whether their updaters refuse the version.
     pub held: bool,
-    /// Whether they can be heard.
+    /// Whether they are connected.
     pub live: bool,
 }
 
 impl Cohort {
-    /// So many hosts without labels that run that version and would take another.
+    /// Connected hosts without labels that run that version and accept another.
     pub fn new(count: u32, version: Version) -> Self {
         Self {
             count,

@@ -1,42 +1,42 @@
-//! What the engine needs to know of one host, worked out from its record.
+//! What the engine needs to know about a host, derived from its record and its connection.
 
 use jiff::Timestamp;
 use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
 
 use crate::Plan;
 
-/// What the engine needs to know of one host.
+/// The input of the engine for one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
     /// Which host.
     pub host: HostId,
-    /// Its group: where it is marked, or else the one that would take it.
+    /// The group that it is a member of, or else the one that would take it.
     pub group: Option<usize>,
-    /// Whether it is marked in this epoch.
+    /// Whether it is a member in this epoch.
     pub member: bool,
     /// When it was told to upgrade in this epoch.
     pub started: Option<Timestamp>,
-    /// What came of it in this epoch.
-    pub ended: Option<Ended>,
+    /// How its upgrade ended in this epoch, if it has.
+    pub ended: Option<HostOutcome>,
     /// How often it was told to upgrade, over all epochs.
     pub attempt: u64,
     /// Whether it has the version, and its updater, if one is in charge, agrees.
     pub on_version: bool,
-    /// Whether it runs the version while its updater has yet to say that it stays.
+    /// Whether it runs the version but its updater has not committed it yet.
     pub proving: bool,
-    /// Whether its updater will not do it.
+    /// Whether its updater refuses to go to the version.
     pub held: bool,
-    /// Whether its agent has woken its updater for the present attempt.
+    /// Whether its agent has woken its updater for the current attempt.
     pub acknowledged: bool,
-    /// Whether its updater undid the present attempt.
+    /// Whether its updater rolled the current attempt back.
     pub undone: bool,
-    /// Since when no server hears it.
+    /// Since when it has been disconnected from all servers.
     pub lost_since: Option<Timestamp>,
 }
 
-/// What came of a host, and for failures in which round of its group.
+/// How a host's upgrade ended, and for failures in which round of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum HostOutcome {
     /// It has the version.
     Upgraded,
     /// It failed.
@@ -52,27 +52,27 @@ pub enum Ended {
 }
 
 impl HostFacts {
-    /// What a host's record says, for that plan.
-    pub fn of(plan: &Plan, instance: &HostRecord, lost_since: Option<Timestamp>) -> Self {
-        let upgrade = instance.upgrade.as_deref();
+    /// The facts of a host record under that plan.
+    pub fn of(plan: &Plan, host_record: &HostRecord, lost_since: Option<Timestamp>) -> Self {
+        let upgrade = host_record.upgrade.as_deref();
         let attempt = upgrade.map_or(0, |upgrade| upgrade.attempt);
-        let marked = upgrade
+        let membership = upgrade
             .filter(|upgrade| upgrade.epoch == plan.epoch)
             .and_then(|upgrade| Some((plan.position(upgrade.group_name.as_str())?, upgrade)));
-        let report = instance.report.as_ref();
+        let report = host_record.report.as_ref();
         let taken = || report.and_then(|report| plan.group_of(&report.node_labels, &report.instance_labels));
-        let upgrade = marked.map(|(_, upgrade)| upgrade);
+        let upgrade = membership.map(|(_, upgrade)| upgrade);
         let ended = upgrade.and_then(|upgrade| {
             Some(match upgrade.outcome.as_ref()? {
-                Outcome::Upgraded { .. } => Ended::Upgraded,
-                Outcome::Failed { .. } => Ended::Failed { round: upgrade.round },
-                Outcome::TimedOut { .. } => Ended::TimedOut { round: upgrade.round },
+                Outcome::Upgraded { .. } => HostOutcome::Upgraded,
+                Outcome::Failed { .. } => HostOutcome::Failed { round: upgrade.round },
+                Outcome::TimedOut { .. } => HostOutcome::TimedOut { round: upgrade.round },
             })
         });
         Self {
-            host: instance.host_id,
-            group: marked.map(|(group, _)| group).or_else(taken),
-            member: marked.is_some(),
+            host: host_record.host_id,
+            group: membership.map(|(group, _)| group).or_else(taken),
+            member: membership.is_some(),
             started: upgrade.and_then(|upgrade| upgrade.start_time),
             ended,
             attempt,
@@ -85,16 +85,16 @@ impl HostFacts {
         }
     }
 
-    /// Why the host's updater will not do what the plan wants, in words.
-    pub fn held_because(plan: &Plan, instance: &HostRecord) -> Option<String> {
-        hold(plan, instance.report.as_ref()?)
+    /// Why the host's updater refuses the plan's version, in words.
+    pub fn held_because(plan: &Plan, host_record: &HostRecord) -> Option<String> {
+        hold(plan, host_record.report.as_ref()?)
     }
 
-    /// Why the host's attempt failed, in words. What its updater says of it counts, even if it says so only after the
-    /// host was given up: a host is silent while it goes back.
-    pub fn failed_because(plan: &Plan, instance: &HostRecord) -> Option<String> {
-        let upgrade = instance.upgrade.as_deref()?;
-        let undone = instance.report.as_ref().and_then(|report| undone(plan, report, upgrade.attempt));
+    /// Why the host's attempt failed, in words. The updater's own reason wins, even if it arrives only after the host
+    /// was counted as lost: a host sends no heartbeats during a rollback.
+    pub fn failed_because(plan: &Plan, host_record: &HostRecord) -> Option<String> {
+        let upgrade = host_record.upgrade.as_deref()?;
+        let undone = host_record.report.as_ref().and_then(|report| undone(plan, report, upgrade.attempt));
         match (undone, &upgrade.outcome) {
             (Some(failure), _) => Some(rolled_back(failure)),
             (None, Some(Outcome::Failed { reason, .. })) => Some(reason.to_string()),
@@ -103,19 +103,19 @@ impl HostFacts {
     }
 }
 
-/// What came of an attempt that an updater undid, in words.
+/// The reason of a rollback, in words.
 pub(crate) fn rolled_back(failure: &UpdateFailure) -> String {
     format!("rolled back by its updater at {}: {}", failure.step, failure.reason)
 }
 
-/// Whether a heartbeat says that its host has the plan's version for good. One that runs it may still go back:
-/// until its updater has written down what is installed, it counts for nothing.
+/// Whether a heartbeat reports that its host has the plan's version for good. A host that runs it may still roll back:
+/// it does not count until its updater has recorded the version as installed.
 pub fn has_arrived(plan: &Plan, report: &Report) -> bool {
     report.version == plan.version && !is_proving(report)
 }
 
-/// Whether the updater in charge takes something else for installed than what runs: it tries that, or has been cut
-/// off, and puts right next time what it says.
+/// Whether the active updater's recorded version differs from the running one: the update is on probation, or the
+/// updater was interrupted and corrects its record at the next run.
 fn is_proving(report: &Report) -> bool {
     let updater = report.updater.as_deref().filter(|updater| updater.agent_updates_enabled);
     let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
@@ -126,7 +126,7 @@ fn hold(plan: &Plan, report: &Report) -> Option<String> {
     held_by(report.updater.as_deref()?, &plan.version)
 }
 
-/// Why an updater would not go to that version, in words.
+/// Why an updater would refuse that version, in words.
 pub fn held_by(updater: &UpdaterStatus, version: &Version) -> Option<String> {
     match (&updater.held, &updater.pinned_version) {
         (Some(reason), _) => Some(reason.clone()),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_a_version_proves_it_until_the_updater_in_charge_agrees() {
+    fn a_running_version_is_on_probation_until_the_active_updater_commits_it() {
         let installed = |version: &str, enabled| {
             let agent_version_installed = version.parse().ok();
             Some(UpdaterStatus {

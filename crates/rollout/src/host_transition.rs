@@ -1,4 +1,4 @@
-//! What a decision writes into one host's record.
+//! The state changes of a host in a rollout, and how each changes its record. No I/O: the caller stores the result.
 
 use jiff::Timestamp;
 use refit_types::{GroupRecord, HostRecord, Outcome, Upgrade};
@@ -6,10 +6,10 @@ use refit_types::{GroupRecord, HostRecord, Outcome, Upgrade};
 use crate::Plan;
 use crate::facts::rolled_back;
 
-/// Longer reasons are cut: every server keeps those of every host.
+/// Longer reasons are truncated: every server keeps those of all hosts in memory.
 const LONGEST_REASON: usize = 300;
 
-/// What is to be written into one host's record.
+/// One state change of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostTransition {
     /// It becomes a member.
@@ -18,35 +18,35 @@ pub enum HostTransition {
     AdmitUpgraded,
     /// It is told to upgrade.
     Start,
-    /// It is told so no more, and nothing is counted.
-    TakeBack,
-    /// It has ended.
-    Finish(End),
+    /// The start is revoked and not counted.
+    Revoke,
+    /// Its attempt has ended.
+    Finish(AttemptEnd),
 }
 
 /// How a host's attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum AttemptEnd {
     /// It reported the version.
     Upgraded,
-    /// Its updater undid the update.
+    /// Its updater rolled the update back.
     Undone,
-    /// It was lost.
+    /// It was disconnected for too long.
     Lost,
     /// Its version did not change in time.
     TimedOut,
 }
 
-/// What a host's record says of its upgrade once it is marked. `record` is that of its group afterwards.
-pub fn marked(
+/// The upgrade part of a host's record after a transition. `record` is that of its group after the same decision.
+pub fn apply_transition(
     plan: &Plan,
     group: usize,
     record: &GroupRecord,
-    instance: &HostRecord,
-    mark: HostTransition,
+    host_record: &HostRecord,
+    transition: HostTransition,
     now: Timestamp,
 ) -> Option<Upgrade> {
-    let before = instance.upgrade.as_deref();
+    let before = host_record.upgrade.as_deref();
     let present = before.filter(|upgrade| upgrade.epoch == plan.epoch).cloned();
     let mut upgrade = match present {
         Some(present) => present,
@@ -68,7 +68,7 @@ pub fn marked(
             upgrade
         }
     };
-    match mark {
+    match transition {
         HostTransition::Admit => {}
         HostTransition::AdmitUpgraded => upgrade.outcome = Some(Outcome::Upgraded { at: now }),
         HostTransition::Start => {
@@ -76,34 +76,34 @@ pub fn marked(
             upgrade.group_start_time = window.start;
             upgrade.group_end_time = window.end;
             upgrade.start_time = Some(now);
-            upgrade.attempt = upgrade.attempt.max(reported_attempt(instance)).saturating_add(1);
+            upgrade.attempt = upgrade.attempt.max(reported_attempt(host_record)).saturating_add(1);
             upgrade.clear_outcome();
         }
-        HostTransition::TakeBack => upgrade.start_time = None,
-        HostTransition::Finish(end) => upgrade.outcome = Some(outcome(end, instance, now)),
+        HostTransition::Revoke => upgrade.start_time = None,
+        HostTransition::Finish(end) => upgrade.outcome = Some(outcome(end, host_record, now)),
     }
     upgrade.round = record.round;
     Some(upgrade)
 }
 
-/// The last attempt that the host tells of. One that was removed and joined again may remember more than its
-/// record, and what it says of an old attempt must not be taken for the new one.
-fn reported_attempt(instance: &HostRecord) -> u64 {
-    let Some(report) = instance.report.as_ref() else { return 0 };
+/// The last attempt that the host reports. A host that was removed and joined again may report a higher attempt than
+/// its new record has, and its report about that attempt must not be attributed to a new one.
+fn reported_attempt(host_record: &HostRecord) -> u64 {
+    let Some(report) = host_record.report.as_ref() else { return 0 };
     let failure = report.updater.as_deref().and_then(|updater| updater.last_failure.as_ref());
     failure.map_or(0, |failure| failure.attempt).max(report.hint_acknowledged)
 }
 
-fn outcome(end: End, instance: &HostRecord, now: Timestamp) -> Outcome {
+fn outcome(end: AttemptEnd, host_record: &HostRecord, now: Timestamp) -> Outcome {
     match end {
-        End::Upgraded => Outcome::Upgraded { at: now },
-        End::TimedOut => Outcome::TimedOut { at: now },
-        End::Lost => {
-            let since = instance.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC");
+        AttemptEnd::Upgraded => Outcome::Upgraded { at: now },
+        AttemptEnd::TimedOut => Outcome::TimedOut { at: now },
+        AttemptEnd::Lost => {
+            let since = host_record.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC");
             Outcome::Failed { at: now, reason: format!("its heartbeat was lost at {since}").into() }
         }
-        End::Undone => {
-            let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
+        AttemptEnd::Undone => {
+            let updater = host_record.report.as_ref().and_then(|report| report.updater.as_deref());
             let failure = updater.and_then(|updater| updater.last_failure.as_ref());
             let reason = failure.map_or_else(|| "rolled back by its updater".into(), rolled_back);
             Outcome::Failed {

@@ -1,5 +1,5 @@
-//! What should happen next in a rollout. Events and a time go in, decisions come out: no clock, no disk, no
-//! network, and no scan of the fleet for one event.
+//! The rollout engine: decides what happens next. Events and a time go in, decisions come out. It has no clock, no disk
+//! and no network, and does not scan the fleet for one event.
 
 mod answer;
 mod blocked_by;
@@ -18,10 +18,10 @@ mod table;
 pub use answer::Answer;
 pub use blocked_by::BlockedBy;
 pub use cohort::Cohort;
-pub use engine::{Decision, Engine, InProgress, Marked, Progress, RolloutView};
-pub use facts::{Ended, HostFacts, has_arrived, held_by};
+pub use engine::{Decision, Engine, InProgress, PlannedTransition, Progress, RolloutView};
+pub use facts::{HostFacts, HostOutcome, has_arrived, held_by};
 pub use host_map::HostMap;
-pub use host_transition::{End, HostTransition, marked};
+pub use host_transition::{AttemptEnd, HostTransition, apply_transition};
 pub use micros::{EXPIRES_AFTER, POLLING_PERIOD};
 pub use operator_actions::{removed, run_group};
 pub use plan::{Plan, fingerprint};

@@ -1,12 +1,11 @@
-//! Points in time as the engine keeps them, and the lengths of time that are not settings.
+//! Compact points in time for the engine, and the periods that are not configurable.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long after its connection ended a host's heartbeat has expired: one that upgrades or restarts is
-/// back sooner.
+/// How long after its connection ended a host counts as lost. A host that upgrades or restarts is back sooner.
 pub const EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
-/// How often an updater that nobody woke asks by itself.
+/// How often an updater polls without being woken.
 pub const POLLING_PERIOD: SignedDuration = SignedDuration::from_secs(600);
 
 /// A point in time to the microsecond: half the size of a timestamp, because the engine keeps two for each
@@ -15,7 +14,7 @@ pub const POLLING_PERIOD: SignedDuration = SignedDuration::from_secs(600);
 pub(crate) struct Micros(i64);
 
 impl Micros {
-    /// Behind every other.
+    /// Later than every other.
     pub(crate) const NEVER: Self = Self(i64::MAX);
 
     pub(crate) fn plus(self, length: SignedDuration) -> Self {
@@ -26,7 +25,7 @@ impl Micros {
         self.plus(SignedDuration::from_secs(seconds.into()))
     }
 
-    /// Nothing for what lies behind all calendars.
+    /// None for points in time that a timestamp cannot represent.
     pub(crate) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.0).ok()
     }

@@ -1,13 +1,13 @@
-//! What operators do to a group's record.
+//! How actions of operators change a group's record: a manual run, and the removal of a host. No I/O.
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{Group, GroupRecord, GroupState, Span};
 
-use crate::{Ended, HostFacts};
+use crate::{HostFacts, HostOutcome};
 
-/// The group's record once an operator has run it by hand: a window opens now, failures are forgotten, and
-/// whoever did not make it may be started again. Hosts in flight keep their slots. A group that has succeeded
-/// stays so: what depends on it goes on meanwhile.
+/// The group's record after a manual run: a window opens now, failures are reset, and hosts that failed or timed out
+/// may start again. Hosts in flight keep their slots. A group that has succeeded stays so, and groups that require it
+/// continue.
 pub fn run_group(group: &Group, record: &GroupRecord, now: Timestamp) -> GroupRecord {
     let hours = SignedDuration::from_hours(group.window.window_hours.into());
     let end = now.saturating_add(hours).unwrap_or(Timestamp::MAX);
@@ -29,8 +29,8 @@ pub fn run_group(group: &Group, record: &GroupRecord, now: Timestamp) -> GroupRe
     }
 }
 
-/// The group's record once a member has left the fleet. It still counts for the limit, which must not
-/// shrink below what is in flight.
+/// The group's record after a member has left the fleet. The member still counts for the limit, which must not shrink
+/// below the number in flight.
 pub fn removed(record: &GroupRecord, host: &HostFacts) -> GroupRecord {
     let mut record = record.clone();
     if !host.member {
@@ -38,9 +38,9 @@ pub fn removed(record: &GroupRecord, host: &HostFacts) -> GroupRecord {
     }
     record.removed += 1;
     let bucket = match host.ended {
-        Some(Ended::Upgraded) => &mut record.upgraded,
-        Some(Ended::Failed { round }) if round == record.round => &mut record.failed,
-        Some(Ended::TimedOut { round }) if round == record.round => &mut record.timed_out,
+        Some(HostOutcome::Upgraded) => &mut record.upgraded,
+        Some(HostOutcome::Failed { round }) if round == record.round => &mut record.failed,
+        Some(HostOutcome::TimedOut { round }) if round == record.round => &mut record.timed_out,
         None if host.started.is_some() => &mut record.in_flight,
         _ => return record,
     };

@@ -1,4 +1,4 @@
-//! What operators said, as the engine works by it: one epoch, its groups, and what each requires.
+//! The operators' settings as the engine uses them: one epoch, its groups, and the groups that each requires.
 
 use jiff::Timestamp;
 use refit_types::{
@@ -7,7 +7,7 @@ use refit_types::{
 };
 use sha2::{Digest, Sha256};
 
-/// Everything that operators said, for one epoch.
+/// The settings of operators for one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Which epoch.
@@ -30,7 +30,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is to be done in the epoch of that record.
+    /// The plan for the epoch of that record.
     pub fn new(record: &RolloutRecord, revision: Revision, config: &ClusterMaintenanceConfig) -> Self {
         let groups = config.groups(record.schedule).to_vec();
         Self {
@@ -78,8 +78,8 @@ fn all_required(groups: &[Group], group: usize) -> Vec<usize> {
     found
 }
 
-/// Stands for all that begins a new epoch when it changes: version, schedule, and the names, selectors,
-/// requirements and order of its groups.
+/// A digest of everything whose change begins a new epoch: version, schedule, and the names, selectors, requirements
+/// and order of its groups.
 pub fn fingerprint(version: &Version, schedule: Schedule, config: &ClusterMaintenanceConfig) -> String {
     let mut digest = Sha256::new();
     let mut add = |text: &str| {

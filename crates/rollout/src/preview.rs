@@ -1,4 +1,4 @@
-//! What a rollout would do, before it does: no simulation, only arithmetic.
+//! Computes what a rollout would do from its plan and the fleet: arithmetic only, no simulation, no I/O.
 
 mod text;
 
@@ -58,9 +58,9 @@ pub struct GroupPreview {
     pub to_upgrade: u32,
     /// Those that have the version.
     pub on_version: u32,
-    /// Those whose updaters will not.
+    /// Those whose updaters refuse the version.
     pub held: u32,
-    /// Those that nobody hears.
+    /// Those that are disconnected.
     pub away: u32,
     /// The share of members that may be in flight.
     pub max_in_flight: Percent,
@@ -115,7 +115,7 @@ pub enum Blocker {
 }
 
 impl Blocker {
-    /// Whether nothing moves until somebody does something.
+    /// Whether it needs an operator to resolve.
     fn is_final(&self) -> bool {
         !matches!(self, Self::NotWithinAWeek { opens: Some(_) })
     }
@@ -194,7 +194,7 @@ impl Preview {
         let mut from = Some(self.at);
         let mut blocked = Vec::new();
         for required in plan.groups[group].requires.iter().filter_map(|name| plan.position(name.as_str())) {
-            // A circle is refused when it is written; here it only must not go on for ever.
+            // Cycles are rejected when the configuration is stored; this only bounds the recursion.
             let end = if depth > plan.groups.len() {
                 None
             } else {
@@ -289,7 +289,7 @@ impl GroupPreview {
         }
     }
 
-    /// Notes hosts that the group passes over because it has no answer for them.
+    /// Counts hosts that the group does not take because its expression needs an absent label.
     fn note_absent(&mut self, group: &Group, cohort: &Cohort) {
         let asked = [
             (&group.agents.node_labels_expression, &cohort.node_labels),

@@ -23,7 +23,7 @@ use world::{Fate, HostStep, OperatorStep, Step, World};
 #[derive(Clone)]
 struct Scenario {
     config: ClusterMaintenanceConfig,
-    /// One server for each: how many hosts it marks at once.
+    /// One server for each: how many hosts it decides for at once.
     servers: Vec<u8>,
     begins: Timestamp,
     /// UUID, role and version of those that are there from the beginning.
@@ -327,7 +327,7 @@ fn everything_happens() {
         "Admit",
         "AdmitUpgraded",
         "Start",
-        "TakeBack",
+        "Revoke",
         "Finish(Upgraded)",
         "Finish(Undone)",
         "Finish(Lost)",

@@ -10,7 +10,7 @@ use refit_proto::agent::v1 as wire;
 use refit_types::RotationMark;
 use tokio::sync::watch;
 
-/// The cluster's authorities as they are now. Any server may rotate them; all follow at once.
+/// The cluster's current authorities. Any server may rotate them; all others follow by watch.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     backend: SharedBackend,
@@ -65,12 +65,12 @@ impl Authorities {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Told of every change.
+    /// Notified of every change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Takes over what was just stored here, or read, if it is newer.
+    /// Adopts authorities that this server stored or read, if they are newer.
     pub(crate) fn adopt(&self, stored: VersionedAuthority) -> Result<()> {
         let next = Current::new(stored)?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -84,8 +84,8 @@ impl Authorities {
         Ok(())
     }
 
-    /// Goes to another phase, if the authorities are still as they were in `from`. The event that tells of it is
-    /// stored in the same transaction.
+    /// Advances to another phase, if the authorities have not changed since `from`. The audit event is stored in the
+    /// same transaction.
     pub(crate) async fn advance(
         &self,
         from: &Current,
@@ -99,7 +99,7 @@ impl Authorities {
         Ok(self.adopt(stored)?)
     }
 
-    /// Follows what any server makes of the authorities, until this one stops.
+    /// Follows changes by any server, until this one stops.
     pub(crate) async fn follow(self: Arc<Self>, stop: watch::Receiver<bool>) {
         refit_backend::follow("the authorities", stop, || self.watch()).await;
     }

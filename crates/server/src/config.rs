@@ -15,16 +15,16 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// Health and metrics, for this host only.
 const DEFAULT_DIAG_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3081);
 
-/// Ten thousand hosts behind one address that ask every ten minutes need 17.
+/// Ten thousand hosts behind one address that poll every ten minutes need 17.
 const DEFAULT_FIND_REQUESTS_PER_SECOND: u32 = 100;
-/// More than any server answers, and still a time between two that can be told from none.
+/// More than any server can answer, and the interval between two requests is still not zero.
 const MOST_FIND_REQUESTS_PER_SECOND: u32 = 1_000_000;
 
-/// Shorter ones are no secrets.
+/// Shorter ones can be guessed.
 const SHORTEST_STATIC_TOKEN: usize = 16;
 
-/// What may be set, in one place of several: the file, the environment, the command line. All optional;
-/// [`Settings::over`] lays one over another.
+/// The settings of one source: the file, the environment, or the command line. All are optional; [`Settings::over`]
+/// merges sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -121,12 +121,12 @@ impl Settings {
         if text.lines().all(blank) {
             return Ok(Self::default());
         }
-        // Without the lines around the place: one of them may hold the store's password.
+        // Without the surrounding lines: one of them may contain the store's password.
         let options = serde_saphyr::options! { with_snippet: false };
         serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
     }
 
-    /// These settings, and `lower` where they say nothing.
+    /// These settings, with `lower` for those that are not set.
     pub fn over(self, lower: Self) -> Self {
         Self {
             data_dir: self.data_dir.or(lower.data_dir),
@@ -199,7 +199,7 @@ impl Store {
         if text.starts_with("etcd:") {
             return EtcdAddress::parse(text).map(Self::Etcd).map_err(ConfigError::Store);
         }
-        // Of what is not understood no more is repeated than a scheme: the rest may hold a password.
+        // Only the scheme of an invalid address is shown: the rest may contain a password.
         let scheme = text.split_once(':').map(|(scheme, _)| scheme);
         let scheme = scheme.filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric()));
         let found = scheme.map_or_else(|| "it".into(), |scheme| format!("{scheme:?}"));

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use refit_identity::{AuthError, Certificate, Principal, Trust};
 use rustls::pki_types::CertificateDer;
 
-/// The other end of a connection, and what it showed in the handshake.
+/// The peer of a connection, with the certificates of its handshake.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
-    /// What was found out with which trust; signatures are not checked again for every call.
+    /// The last verification and its trust; signatures are not verified again for every call.
     verified: Mutex<Option<Verified>>,
 }
 
@@ -30,8 +30,8 @@ impl Peer {
         Self { address, chain, verified: Mutex::new(None) }
     }
 
-    /// Whose call this is, at this moment: a certificate that has expired since the handshake is
-    /// refused, and so is one whose authority is no longer trusted.
+    /// Who is calling, checked at this moment: a certificate that has expired since the handshake is refused, and so is
+    /// one whose authority is no longer trusted.
     pub(crate) fn principal(&self, trust: &Arc<Trust>, now: Timestamp) -> Result<Principal, AuthError> {
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*verified
@@ -49,12 +49,12 @@ impl Peer {
         Ok(principal)
     }
 
-    /// What it showed, the leaf first.
+    /// The certificate chain, leaf first.
     pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// Until when the certificate is good.
+    /// When the certificate expires.
     pub(crate) fn expires(&self) -> Option<Timestamp> {
         self.validity().map(|(_, not_after)| not_after)
     }

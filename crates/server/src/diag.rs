@@ -19,7 +19,7 @@ struct Diag {
     metrics: Arc<Metrics>,
 }
 
-/// Health and metrics, for this host only: no secret is in them, and no one is asked who they are.
+/// Health and metrics without authentication: they contain no secrets, and the port is local by default.
 pub(crate) fn router(health: Arc<Health>, fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -34,7 +34,7 @@ pub enum StartError {
         /// In the configuration.
         configured: String,
     },
-    /// A port cannot be had.
+    /// A port cannot be bound.
     #[error("cannot listen on {address}: {source}; choose another with {flag}")]
     Listen {
         /// Which one.

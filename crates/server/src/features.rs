@@ -1,9 +1,9 @@
-//! What this release can keep to, and which documents need it of every server. A release that adds a gate (a field or
-//! a value that keeps hosts from being upgraded) counts its level up here, and says in `needed` when a document uses it.
+//! The feature level of this release, and which documents need it of every server. A release that adds a gate (a field
+//! or a value that keeps hosts from being upgraded) increases the level here and extends `needed`.
 
 use refit_types::{FeatureLevel, Resource};
 
-/// What one release of the server can keep to.
+/// The features of one release of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     /// Its level.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use refit_backend::{Key, SharedBackend};
 use tokio::sync::watch;
 
-/// A store that was not heard of for so long is taken to be away.
+/// A store that has not answered for so long counts as unreachable.
 const STALE: Duration = Duration::from_secs(5);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ impl Health {
         }
     }
 
-    /// Asks the store for a key again and again, until the server stops.
+    /// Probes the store periodically, until the server stops.
     pub(crate) async fn watch_store(
         &self,
         backend: SharedBackend,

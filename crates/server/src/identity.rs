@@ -13,15 +13,13 @@ use tokio::sync::watch;
 
 use crate::authorities::Authorities;
 
-/// A server's certificate is made anew long before it ends, so this is only how long a copy of a
-/// stolen one would be of use.
+/// A server's certificate is renewed long before it expires, so this only limits the use of a stolen copy.
 const SERVER_TTL: Duration = Duration::from_secs(30 * 86_400);
-/// How often to look whether something ends soon.
+/// How often expiry is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const ADMIN: &str = "admin";
 
-/// What this server signs for itself: the certificate that it shows, and the administrator's identity
-/// on this host.
+/// What this server signs for itself: its TLS certificate, and the administrator's identity on this host.
 pub(crate) struct OwnIdentities {
     authorities: Arc<Authorities>,
     id: ServerId,
@@ -35,7 +33,7 @@ pub(crate) struct OwnIdentities {
 }
 
 impl OwnIdentities {
-    /// Makes what is missing and keeps what is still good.
+    /// Creates what is missing and keeps what is still valid.
     pub(crate) fn prepare(
         authorities: Arc<Authorities>,
         id: ServerId,
@@ -55,18 +53,18 @@ impl OwnIdentities {
         Ok(own)
     }
 
-    /// Renews what ends soon, or what the authorities of now would not have made, until the server stops.
+    /// Renews what expires soon, or what the current authorities did not sign, until the server stops.
     pub(crate) async fn keep_fresh(mut self, mut stop: watch::Receiver<bool>) {
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
         let mut changes = self.authorities.subscribe();
         loop {
             tokio::select! {
-                _ = look.tick() => {}
+                _ = ticks.tick() => {}
                 _ = changes.changed() => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             if let Err(error) = self.renew() {
-                tracing::error!(%error, "this server's certificates could not be renewed");
+                tracing::error!(%error, "could not renew this server's certificates; retrying within the hour");
             }
         }
     }

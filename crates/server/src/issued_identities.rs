@@ -5,7 +5,7 @@ use refit_backend::{Error, Key, KeyRange, Result, SharedBackend, Transaction};
 use refit_identity::{CaPin, Certificate};
 use serde::{Deserialize, Serialize};
 
-/// An identity that was signed for a person: what a rotation must know of it.
+/// An identity that was signed for a person, as far as a rotation needs to know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IssuedIdentity {
     pub(crate) user: String,
@@ -19,7 +19,7 @@ fn prefix() -> Result<Key> {
     Key::new("/identities/v1/user")
 }
 
-/// Notes an identity before it is handed out, together with the event that tells of it.
+/// Records an identity before it is handed out, together with its audit event.
 pub(crate) async fn note(
     backend: &SharedBackend,
     user: &str,
@@ -38,7 +38,7 @@ pub(crate) async fn note(
     backend.transact(transaction).await.map(drop)
 }
 
-/// The identities that have not ended; the records of those that have are removed on the way.
+/// The identities that have not expired; records of expired ones are deleted.
 pub(crate) async fn unexpired(backend: &SharedBackend, now: Timestamp) -> Result<Vec<IssuedIdentity>> {
     let (mut scan, mut good) = (backend.scan(KeyRange::below(&prefix()?)), Vec::new());
     while let Some(items) = scan.next_page().await? {
@@ -50,7 +50,7 @@ pub(crate) async fn unexpired(backend: &SharedBackend, now: Timestamp) -> Result
                     Err(error) => return Err(error),
                 },
                 Err(error) => {
-                    tracing::warn!(key = %item.key, %error, "the record of an identity cannot be read")
+                    tracing::warn!(key = %item.key, %error, "could not read the record of an issued identity")
                 }
             }
         }

@@ -26,16 +26,16 @@ impl Allowance {
         Self { burst: 10, one_every: Duration::from_secs(10), addresses: 10_000 };
 }
 
-/// Slows down addresses that ask too often, in bounded memory.
+/// Limits the request rate of each network, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     allowance: Allowance,
-    /// For each address the moment at which it owes nothing any more.
+    /// For each network the moment at which its allowance is full again.
     shards: [Mutex<HashMap<Network, Instant>>; SHARDS],
 }
 
-/// Whom an address stands for: a single IPv4 address, or the 64 bits of a network of IPv6, of which one
-/// customer commonly has all the rest. IPv4 is put where IPv6 has only multicast, which nobody calls from.
+/// The unit of limiting: a single IPv4 address, or an IPv6 /64, which one customer commonly has entirely. IPv4
+/// addresses are mapped into the range of IPv6 multicast, which is never a source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Network(u64);
 

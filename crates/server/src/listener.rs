@@ -16,10 +16,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection::Peer;
 use crate::dispatch::Dispatch;
 
-/// A client that has not said who it is by then is not going to.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// Notices a peer that is gone without a word.
+/// Detects peers that vanished without closing the connection.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// Open connections: each takes a file, and a process has commonly 20,000 of those.
 const MAX_CONNECTIONS: usize = 18_000;
@@ -29,7 +29,7 @@ const MAX_STREAMS: u32 = 200;
 const MAX_BUFFER: usize = 64 * 1024;
 /// How long calls under way may take to end once the server stops.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
-/// A pause after the system refused a connection, for want of files, say.
+/// The pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The TLS port.
@@ -52,7 +52,7 @@ impl Listener {
             let (stream, address, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -101,7 +101,7 @@ async fn connection(
     let dispatch = dispatch.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| dispatch.answer(&peer, request));
     let stream = TokioIo::new(stream);
-    // HTTP/2 over TLS is agreed on in the handshake or not spoken: there is nothing to guess.
+    // HTTP/2 over TLS is negotiated by ALPN: the protocol need not be detected.
     if is_http2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder

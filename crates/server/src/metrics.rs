@@ -12,14 +12,14 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use refit_migrations::Outcome;
 
-/// What this server counts. Never a label for each host.
+/// The metrics of this server. No label has a value for each host.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
     migrations: Family<MigrationLabels, Gauge>,
     requests: Family<RequestLabels, Counter>,
     find: Family<StatusLabels, Counter>,
-    /// The two of these that nearly all answers are, so that counting them takes no lock.
+    /// Handles of the two most frequent statuses, so that counting them takes no lock.
     found: Counter,
     unchanged: Counter,
     artifacts: Family<StatusLabels, Counter>,

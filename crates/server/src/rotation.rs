@@ -15,13 +15,13 @@ use crate::events::{Event, Events, SERVER};
 use crate::fleet::{Fleet, FleetView};
 use crate::issued_identities::{self, IssuedIdentity};
 
-/// How long to wait for a server that has just started to know its hosts: a million take some seconds.
+/// How long to wait until a server that has just started has loaded its hosts: a million take some seconds.
 const LOADED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often an automatic rotation is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Somebody who would be cut off if the rotation went on now.
+/// A host or person that would be cut off if the rotation advanced now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Laggard {
     pub(crate) kind: &'static str,
@@ -30,8 +30,8 @@ pub(crate) struct Laggard {
     pub(crate) reason: String,
 }
 
-/// Who lags: hosts that have not carried out the present phase, and people whose identity only the old
-/// authority vouches for when servers are about to show the new one's.
+/// Hosts that have not completed the current phase, and people whose identity is signed only by the old authority when
+/// servers are about to switch to the new one.
 pub(crate) async fn laggards(
     backend: &SharedBackend,
     fleet: &Fleet,
@@ -42,7 +42,7 @@ pub(crate) async fn laggards(
     if phase == Phase::Standby {
         return Ok(Vec::new());
     }
-    // Hosts that are not known yet would be cut off unseen.
+    // Hosts that are not loaded yet would be missed.
     if !fleet.until_loaded(LOADED_WITHIN).await {
         let reason = "its hosts have not all been read yet; try again".into();
         return Err(Error::Unavailable { store: backend.describe(), reason });
@@ -57,9 +57,10 @@ pub(crate) async fn laggards(
     Ok(lagging)
 }
 
-/// The hosts that have not carried out the phase. One whose record cannot be read may be any of them.
+/// The hosts that have not completed the phase. Hosts with unreadable records count as lagging.
 fn lagging_hosts(view: &FleetView, mark: &RotationMark) -> Vec<Laggard> {
-    let lags = |instance: &HostRecord| instance.report.as_ref().is_none_or(|report| report.rotation != *mark);
+    let lags =
+        |host_record: &HostRecord| host_record.report.as_ref().is_none_or(|report| report.rotation != *mark);
     let readable = view.hosts.iter().filter(|(host, _)| !view.unreadable.contains_key(host));
     let lagging = readable.filter(|(_, known)| lags(&known.value));
     let lagging = lagging.map(|(_, known)| lagging_host(&known.value, &mark.phase));
@@ -72,18 +73,23 @@ fn lagging_hosts(view: &FleetView, mark: &RotationMark) -> Vec<Laggard> {
     lagging.chain(unreadable).collect()
 }
 
-fn lagging_host(instance: &HostRecord, phase: &str) -> Laggard {
-    let reason = match &instance.report {
+fn lagging_host(host_record: &HostRecord, phase: &str) -> Laggard {
+    let reason = match &host_record.report {
         None => "it has joined and never reported".into(),
-        Some(report) if instance.server.is_some() => {
+        Some(report) if host_record.server.is_some() => {
             let at = if report.rotation.id.is_empty() { "no phase" } else { &report.rotation.phase };
             format!("it is connected and has reached {at}, not {phase}")
         }
         Some(_) => {
-            format!("it is away, last seen at {}", instance.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC"))
+            format!("it is away, last seen at {}", host_record.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC"))
         }
     };
-    Laggard { kind: "host", id: instance.host_id.to_string(), name: instance.hostname.to_string(), reason }
+    Laggard {
+        kind: "host",
+        id: host_record.host_id.to_string(),
+        name: host_record.hostname.to_string(),
+        reason,
+    }
 }
 
 fn lagging_user(issued: IssuedIdentity) -> Laggard {
@@ -92,8 +98,8 @@ fn lagging_user(issued: IssuedIdentity) -> Laggard {
     Laggard { kind: "user", id: issued.serial, name: issued.user, reason }
 }
 
-/// Moves an automatic rotation on when its time has come and nobody lags, until the server stops. Any
-/// server may; the first to store the next phase does.
+/// Advances an automatic rotation when it is due and nobody lags, until the server stops. Every server tries; the first
+/// to store the next phase wins.
 pub(crate) async fn drive(
     backend: SharedBackend,
     fleet: Arc<Fleet>,
@@ -102,11 +108,11 @@ pub(crate) async fn drive(
     now: fn() -> Timestamp,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = look.tick() => {}
+            _ = ticks.tick() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         let current = authorities.current();
@@ -117,20 +123,27 @@ pub(crate) async fn drive(
         }
         match laggards(&backend, &fleet, &current, now()).await {
             Ok(lagging) if !lagging.is_empty() => {
-                tracing::debug!(lagging = lagging.len(), "the rotation waits for those who lag");
+                tracing::debug!(
+                    lagging = lagging.len(),
+                    "the rotation waits for lagging hosts or identities"
+                );
             }
             Ok(_) => match go_on(&authorities, &events, &current, next, now()).await {
                 Ok(()) => {
-                    tracing::info!(target: "audit", phase = %next, "the rotation of the authorities went on");
+                    tracing::info!(target: "audit", phase = %next, "the rotation of the authorities advanced");
                 }
-                Err(error) => tracing::warn!(%error, "the rotation of the authorities could not go on"),
+                Err(error) => {
+                    tracing::warn!(%error, "could not advance the rotation of the authorities; retrying every second")
+                }
             },
-            Err(error) => tracing::warn!(%error, "who lags in the rotation could not be found out"),
+            Err(error) => {
+                tracing::warn!(%error, "could not determine who lags in the rotation; retrying every second")
+            }
         }
     }
 }
 
-/// Moves an automatic rotation to its next phase.
+/// Advances an automatic rotation to its next phase.
 pub(crate) async fn go_on(
     authorities: &Authorities,
     events: &Events,

@@ -46,16 +46,16 @@ use crate::server_registry::{ServerRecord, stay_listed};
 use crate::web::{Sessions, Web};
 use crate::{Config, Release, StartError, diag, fleet, rotation, rpc, web};
 
-/// Requests carry documents and certificate requests: nothing that is larger is meant well.
+/// Requests carry documents and certificate requests; nothing legitimate is larger.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Tokens are looked through this often.
+/// How often expired tokens are removed.
 const SWEEP_TOKENS_EVERY: Duration = Duration::from_secs(3600);
 
-/// How long another server may take to let go of the file: one that has stopped stores what it was about to.
+/// How long another server may take to release the file: one that is stopping still finishes its writes.
 const UNLOCKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// A control plane that runs.
+/// A running control plane.
 #[derive(Debug)]
 pub struct Server {
     /// Where the TLS port is.
@@ -124,7 +124,7 @@ impl Server {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let events = Arc::new(Events::new(backend.clone(), now));
         let server: Arc<str> = id.as_str().into();
-        let (fleet, owner) = Fleet::new(fleet::Parts {
+        let (fleet, owner) = Fleet::new(fleet::Dependencies {
             backend: backend.clone(),
             events: events.clone(),
             metrics: metrics.clone(),
@@ -137,7 +137,7 @@ impl Server {
         let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events.clone(), server, features, now);
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
         let sessions = Arc::new(Sessions::new(backend.clone(), now));
-        let web = Web::new(web::Parts {
+        let web = Web::new(web::Dependencies {
             backend: backend.clone(),
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
@@ -149,7 +149,7 @@ impl Server {
             authorities: authorities.clone(),
             now,
         });
-        let parts = Parts {
+        let parts = Dependencies {
             sessions,
             backend: backend.clone(),
             events: events.clone(),
@@ -230,15 +230,15 @@ impl Server {
         reachable(self.address)
     }
 
-    /// Returns when a part of the server has ended by itself, which only a fault makes it do.
+    /// Returns when a task of the server has ended unexpectedly, which only a bug can cause.
     pub async fn failed(&mut self) {
         match self.tasks.join_next().await {
-            Some(Err(error)) => tracing::error!(%error, "a part of the server failed"),
-            _ => tracing::error!("a part of the server ended"),
+            Some(Err(error)) => tracing::error!(%error, "a task of the server failed"),
+            _ => tracing::error!("a task of the server ended unexpectedly"),
         }
     }
 
-    /// Takes no more work, lets what is under way end, and gives up what it holds in the store.
+    /// Stops accepting work, drains what is in progress, and releases its leases in the store.
     pub async fn shut_down(mut self) {
         self.health.drain();
         self.stop.send_replace(true);
@@ -246,7 +246,7 @@ impl Server {
     }
 }
 
-/// Makes the directory and its rooms, for this user only.
+/// Creates the data directory and its subdirectories, for this user only.
 fn prepare_data_dir(data_dir: &DataDir) -> Result<(), StartError> {
     let root = data_dir.root();
     let failed = |source| StartError::DataDir { path: root.into(), source };
@@ -266,12 +266,12 @@ async fn open(store: &Store) -> Result<SharedBackend, StartError> {
     })
 }
 
-/// Opens the file, also if the server that had it before is just about to let go of it.
+/// Opens the file, and waits if the server that had it before is about to release it.
 async fn open_file(path: &Path) -> refit_backend::Result<SqliteBackend> {
-    let mut patience = Backoff::of(UNLOCKED_WITHIN);
+    let mut backoff = Backoff::of(UNLOCKED_WITHIN);
     loop {
         match SqliteBackend::open(path) {
-            Err(refit_backend::Error::Locked(_)) if patience.pause().await => {}
+            Err(refit_backend::Error::Locked(_)) if backoff.pause().await => {}
             other => return other,
         }
     }
@@ -302,8 +302,8 @@ async fn authority(
     Authority::load(backend.as_ref()).await?.ok_or_else(|| refit_backend::Error::NotFound { key }.into())
 }
 
-/// What the services are made of.
-struct Parts {
+/// What the gRPC services depend on.
+struct Dependencies {
     sessions: Arc<Sessions>,
     backend: SharedBackend,
     events: Arc<Events>,
@@ -319,7 +319,7 @@ struct Parts {
     stop: watch::Receiver<bool>,
 }
 
-impl Parts {
+impl Dependencies {
     fn services(self) -> Routes {
         let (backend, authorities, fleet, now) = (self.backend, self.authorities, self.fleet, self.now);
         let events = self.events;
@@ -377,27 +377,29 @@ impl Parts {
     }
 }
 
-/// Removes the tokens that are long over, until the server stops.
+/// Removes expired tokens, until the server stops.
 async fn sweep_tokens(tokens: Arc<TokenStore>, now: fn() -> Timestamp, mut stop: watch::Receiver<bool>) {
-    let mut look = tokio::time::interval(SWEEP_TOKENS_EVERY);
+    let mut ticks = tokio::time::interval(SWEEP_TOKENS_EVERY);
     loop {
         tokio::select! {
-            _ = look.tick() => {}
+            _ = ticks.tick() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         if let Err(error) = tokens.sweep(now()).await {
-            tracing::warn!(%error, "expired tokens could not be removed");
+            tracing::warn!(%error, "could not remove expired tokens; retrying within the hour");
         }
     }
 }
 
-/// Applies what is outstanding, once. Whatever comes of it, the server goes on serving.
+/// Applies outstanding migrations once. The server keeps serving, whatever the result.
 async fn migrate(runner: Arc<Runner>, mut stop: watch::Receiver<bool>) {
     match runner.run().await {
         Ok(summary) if summary.applied.is_empty() => tracing::debug!("no migration was outstanding"),
         Ok(summary) => tracing::info!(applied = ?summary.applied, "applied the outstanding migrations"),
         Err(RunError::Stopped) => {}
-        Err(error) => tracing::error!(%error, "migrations stopped; serving goes on"),
+        Err(error) => {
+            tracing::error!(%error, "migrations failed; the server keeps running. Fix the cause, then run `refitctl migrations apply`")
+        }
     }
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -8,7 +8,7 @@ use refit_types::FeatureLevel;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// How long a server that died is still listed. A third of it is the time between two signs of life.
+/// The lease of a server's record: how long a dead server stays listed. It is renewed three times as often.
 pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// A server of the control plane, as the others see it while it lives.
@@ -19,7 +19,7 @@ pub(crate) struct ServerRecord {
     pub(crate) version: String,
     pub(crate) address: String,
     pub(crate) started_at: Timestamp,
-    /// What it can keep to; nothing before there were levels.
+    /// Its feature level; none in records from before levels existed.
     #[serde(default)]
     pub(crate) level: FeatureLevel,
 }
@@ -31,13 +31,13 @@ fn prefix() -> Result<Key> {
     Key::new(PREFIX)
 }
 
-/// The servers that live. One that another version wrote in a way that cannot be read is left out.
+/// The live servers. Records that cannot be read are left out.
 pub(crate) async fn live_servers(backend: &SharedBackend) -> Result<Vec<ServerRecord>> {
     let page = backend.range(&KeyRange::below(&prefix()?), refit_backend::MAX_PAGE_ITEMS).await?;
     Ok(page.items.iter().filter_map(|item| serde_json::from_slice(&item.value).ok()).collect())
 }
 
-/// Keeps the record in the store until the server stops, through everything that the store goes through.
+/// Keeps the record in the store until the server stops, across outages of the store.
 pub(crate) async fn stay_listed(
     backend: SharedBackend,
     record: ServerRecord,
@@ -53,11 +53,13 @@ pub(crate) async fn stay_listed(
         }
         match sign_of_life(&backend, &record, lease).await {
             Ok(kept) => lease = Some(kept),
-            Err(error) => tracing::warn!(%error, "this server could not be listed in the store"),
+            Err(error) => {
+                tracing::warn!(%error, "could not renew this server's record in the store; retrying")
+            }
         }
     }
     if let Some(lease) = lease {
-        // The lease ends by itself if the store is away.
+        // If the store is unreachable, the lease expires by itself.
         let _ = backend.revoke_lease(lease).await;
     }
 }

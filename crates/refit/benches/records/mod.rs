@@ -23,8 +23,8 @@ const AT_ONCE: usize = 32;
 pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<HostRecord> {
     let (id, now) = (Uuid::from_u128(n), Timestamp::now());
     let roles = vec![AgentRole::Node];
-    let mut instance = HostRecord::joined(HostId::new(id), &format!("host-{n}"), roles, now);
-    instance.report = Some(Report {
+    let mut host_record = HostRecord::joined(HostId::new(id), &format!("host-{n}"), roles, now);
+    host_record.report = Some(Report {
         version: version.parse()?,
         edition: Edition::Oss.into(),
         node_labels: Labels::default(),
@@ -35,24 +35,25 @@ pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<HostRecord> {
         rotation: RotationMark::default(),
         hint_acknowledged: 0,
     });
-    Ok(instance)
+    Ok(host_record)
 }
 
 /// Puts the records where a server with that data directory will find them.
-pub async fn store(data: &Path, instances: &[HostRecord]) -> Outcome<()> {
+pub async fn store(data: &Path, host_records: &[HostRecord]) -> Outcome<()> {
     let path = DataDir::new(data).store();
     std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
     let backend: SharedBackend = Arc::new(SqliteBackend::open(&path)?);
-    store_in(&backend, instances).await
+    store_in(&backend, host_records).await
 }
 
 /// Puts the records into a store.
-pub async fn store_in(backend: &SharedBackend, instances: &[HostRecord]) -> Outcome<()> {
+pub async fn store_in(backend: &SharedBackend, host_records: &[HostRecord]) -> Outcome<()> {
     let prefix = &Key::new("/instances/v1/default")?;
-    let batches = instances.chunks(BATCH).map(|batch| async move {
+    let batches = host_records.chunks(BATCH).map(|batch| async move {
         let mut transaction = Transaction::new();
-        for instance in batch {
-            transaction = transaction.put(&prefix.child(instance.host_id)?, serde_json::to_vec(instance)?);
+        for host_record in batch {
+            transaction =
+                transaction.put(&prefix.child(host_record.host_id)?, serde_json::to_vec(host_record)?);
         }
         Outcome::Ok(backend.transact(transaction).await.map(drop)?)
     });

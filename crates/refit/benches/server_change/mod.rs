@@ -34,16 +34,16 @@ const LEASE: Duration = Duration::from_secs(15);
 const SHARE: usize = 10;
 
 /// The figures at rest, and while servers come and go.
-pub async fn measure(folder: &Path, mut instances: Vec<HostRecord>) -> Outcome<[Figures; 2]> {
+pub async fn measure(folder: &Path, mut host_records: Vec<HostRecord>) -> Outcome<[Figures; 2]> {
     let etcd = Etcd::start().await;
     let url = format!("etcd://{}/bench", etcd.endpoint());
     let backend: SharedBackend = Arc::new(EtcdBackend::connect(&EtcdAddress::parse(&url)?).await?);
     let other = Uuid::new_v4().to_string();
     let key = server_key(&other)?;
-    for instance in instances.iter_mut().step_by(SHARE) {
-        instance.server = Some(other.as_str().into());
+    for host_record in host_records.iter_mut().step_by(SHARE) {
+        host_record.server = Some(other.as_str().into());
     }
-    records::store_in(&backend, &instances).await?;
+    records::store_in(&backend, &host_records).await?;
 
     let data_dir = folder.join("data-etcd");
     let refit = start_refit(&data_dir, &["--backend", &url])?;

@@ -53,7 +53,7 @@ impl Target {
         }
     }
 
-    /// Who is speaking: the identity that was named or found.
+    /// The caller's identity, as named or found.
     pub(crate) fn identity(&self) -> Result<Identity, Failure> {
         if let Some(path) = &self.identity {
             return Identity::read(path).map_err(Failure::failed);
@@ -65,7 +65,7 @@ impl Target {
         })
     }
 
-    /// A connection, as the identity that was named or found.
+    /// Connects with the identity that was named or found.
     pub(crate) async fn connect(&self) -> Result<Channel, Failure> {
         let address = self.address()?;
         let tls = client_config(&self.identity()?).map_err(Failure::failed)?;
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// `HOST:PORT` from what people write: with a scheme, or without a port.
+/// Normalizes an address with a scheme or without a port to `HOST:PORT`.
 fn normalized(server: &str) -> Result<String, Failure> {
     let bare = server.strip_prefix("https://").unwrap_or(server).trim_end_matches('/');
     let refused = || Failure::usage(format!("--server: {server:?} is not HOST:PORT"));

@@ -30,7 +30,7 @@ pub(crate) struct Ls {
     follow: bool,
 }
 
-/// From when on: the clock is asked when the command runs.
+/// The start of the range; a relative one is resolved when the command runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Since {
     Ago(std::time::Duration),
@@ -113,7 +113,7 @@ async fn list(
     })
 }
 
-/// Shows each event as it comes. Ctrl-C is how it is meant to end.
+/// Shows each event as it arrives, until Ctrl-C.
 async fn follow(
     mut client: EventServiceClient<Channel>,
     since: Option<prost_types::Timestamp>,
@@ -148,7 +148,7 @@ fn cells(event: &Event) -> [String; 4] {
     [at, event.actor.clone(), event.subject.clone(), event.message.clone()]
 }
 
-/// A row of a table whose rows to come are not known.
+/// A row with fixed column widths, because later rows are unknown.
 fn row(cells: &[String; 4]) -> String {
     let [time, who, what, message] = cells;
     format!("{time:23}  {who:10}  {what:24}  {message}")
@@ -165,7 +165,7 @@ fn lines(event: &Event, row: String) -> String {
 
 fn text(events: &[Event]) -> String {
     let table = output::table(HEADINGS, events.iter().map(cells));
-    // No cell holds a line of its own: each line below the headings is one event.
+    // Cells contain no line breaks: each line below the headings is one event.
     let mut rows = table.lines().map(str::to_owned);
     let headings = rows.next().unwrap_or_default();
     let below = events.iter().zip(rows).map(|(event, row)| lines(event, row));
@@ -193,7 +193,7 @@ impl From<wire::Event> for Event {
     }
 }
 
-/// Texts that others wrote stay in their cell, and do nothing to a terminal.
+/// Removes line breaks and control characters from texts that others wrote.
 fn in_one_line(text: String) -> String {
     text.replace(char::is_control, " ")
 }

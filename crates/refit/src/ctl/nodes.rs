@@ -142,7 +142,7 @@ impl Add {
     }
 }
 
-/// How other hosts reach a server: by its name, if it listens on all of its addresses.
+/// The address for other hosts: the server's name if it listens on all addresses.
 fn reachable(server: &Server) -> String {
     match server.address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => format!("{}:{}", server.hostname, address.port()),

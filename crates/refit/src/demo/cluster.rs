@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::auth::v1::CreateWebLoginRequest;
 use refit_proto::auth::v1::auth_service_client::AuthServiceClient;
 use refit_proto::codes_of;
@@ -41,11 +41,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The one of that data directory, as soon as it answers.
-    pub(super) async fn reach(data: &Path, household: &mut Processes) -> Result<Self, Failure> {
+    pub(super) async fn reach(data: &Path, processes: &mut Processes) -> Result<Self, Failure> {
         let target = Target::of(data.to_owned());
         let end = Instant::now() + ANSWERS_WITHIN;
         loop {
-            household.all_live()?;
+            processes.all_live()?;
             match target.connect().await {
                 Ok(channel) => return Ok(Self { channel, address: target.address()? }),
                 Err(failure) if Instant::now() > end => return Err(failure),
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// How everything is, after that.
-    pub(super) async fn picture(&self, hosts: &[Host], before: &Snapshot) -> Result<Snapshot, Failure> {
+    pub(super) async fn snapshot(&self, hosts: &[Host], before: &Snapshot) -> Result<Snapshot, Failure> {
         let mut rollouts = RolloutServiceClient::new(self.channel.clone());
         let rollout = rollouts.get_rollout(GetRolloutRequest {}).await?.into_inner();
         let mut members = Vec::new();
@@ -128,7 +128,7 @@ impl Cluster {
         let groups = rollout.groups.into_iter().map(|group| Group {
             hosts: hosts.iter().filter(|host| host.group == group.name).count() as u32,
             state: group.state_text(),
-            waiting: waiting_in_words(&group, now),
+            waiting: blocked_by_in_words(&group, now),
             name: group.name,
             upgraded: group.upgraded,
             in_flight: group.in_flight,

@@ -29,14 +29,14 @@ pub(super) struct Host {
 }
 
 /// Hosts for all groups: about a sixth, a third and a half of them.
-pub(super) fn hosts(place: &Path, count: usize) -> Vec<Host> {
+pub(super) fn hosts(work_dir: &Path, count: usize) -> Vec<Host> {
     let canary = (count / 6).max(1);
     let staging = (count / 3).max(1);
     let sizes = [canary, staging, count.saturating_sub(canary + staging)];
     let members = GROUPS.into_iter().zip(sizes);
     let members = members.flat_map(|(group, size)| (1..=size).map(move |number| (group, number)));
     let host = |(at, (group, number)): (usize, (&'static str, usize))| {
-        let root = place.join(format!("h{}", at + 1));
+        let root = work_dir.join(format!("h{}", at + 1));
         let layout = Layout::new(&root, &Profile::refit(), None);
         Host { name: format!("{group}{number}"), group, log: root.with_extension("log"), root, layout }
     };

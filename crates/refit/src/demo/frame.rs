@@ -1,4 +1,4 @@
-//! What a terminal shows of a moment.
+//! Lays out one snapshot for a terminal of a given size. No I/O.
 
 use super::snapshot::{Doing, Group, Seen, Snapshot};
 
@@ -55,7 +55,7 @@ impl Line {
         self.cut(columns).and(PLAIN, " ".repeat(missing))
     }
 
-    /// As the terminal gets it.
+    /// The line with its terminal codes.
     pub(super) fn written(&self, colour: bool) -> String {
         let piece = |(code, text): &(&str, String)| match colour && !code.is_empty() && !text.is_empty() {
             true => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
@@ -65,24 +65,24 @@ impl Line {
     }
 }
 
-/// The picture, in no more lines than fit, none of them too long; `notes` are below it.
-pub(super) fn frame(picture: &Snapshot, clock: &str, notes: &[String], size: Size) -> Vec<Line> {
-    let runs = |host: &&Seen| matches!(host.doing(&picture.version), Doing::Upgraded | Doing::Proves);
-    let upgraded = picture.hosts.iter().filter(runs).count();
+/// The snapshot, in no more lines than fit, none of them too long; `notes` are below it.
+pub(super) fn frame(snapshot: &Snapshot, clock: &str, notes: &[String], size: Size) -> Vec<Line> {
+    let runs = |host: &&Seen| matches!(host.doing(&snapshot.version), Doing::Upgraded | Doing::Proves);
+    let upgraded = snapshot.hosts.iter().filter(runs).count();
     let mut lines = vec![
         Line::default()
             .and(DIM, format!("{clock:>7}  "))
-            .and(BOLD, format!("{upgraded} of {} hosts run {}", picture.hosts.len(), picture.version)),
+            .and(BOLD, format!("{upgraded} of {} hosts run {}", snapshot.hosts.len(), snapshot.version)),
         Line::default(),
     ];
-    lines.extend(picture.groups.iter().map(group));
+    lines.extend(snapshot.groups.iter().map(group));
     lines.push(Line::default());
     // The last row stays free for the cursor.
     let rows = size.rows.saturating_sub(1);
     let notes: Vec<String> =
         notes.iter().flat_map(|note| wrapped(note, size.columns.saturating_sub(1))).collect();
     let room = rows.saturating_sub(lines.len() + notes.len());
-    lines.extend(hosts(picture, room, size.columns));
+    lines.extend(hosts(snapshot, room, size.columns));
     lines.extend(notes.iter().map(|note| Line::default().and(BOLD, format!(" {note}"))));
     lines.truncate(rows);
     lines.into_iter().map(|line| line.cut(size.columns)).collect()
@@ -139,11 +139,11 @@ fn group(group: &Group) -> Line {
 }
 
 /// One below the other if there is room, side by side otherwise; if that is not enough, those that move.
-fn hosts(picture: &Snapshot, room: usize, columns: usize) -> Vec<Line> {
-    let cells: Vec<(Doing, Line)> = picture
+fn hosts(snapshot: &Snapshot, room: usize, columns: usize) -> Vec<Line> {
+    let cells: Vec<(Doing, Line)> = snapshot
         .hosts
         .iter()
-        .map(|host| (host.doing(&picture.version), cell(host, &picture.version)))
+        .map(|host| (host.doing(&snapshot.version), cell(host, &snapshot.version)))
         .collect();
     if cells.len() <= room {
         return cells.into_iter().map(|(_, cell)| cell).collect();
@@ -152,7 +152,7 @@ fn hosts(picture: &Snapshot, room: usize, columns: usize) -> Vec<Line> {
     let most = room.saturating_mul(abreast);
     let mut chosen: Vec<usize> = (0..cells.len()).collect();
     if cells.len() > most {
-        // What happens is more than what has happened or will.
+        // Hosts that are moving are shown before those that have finished or not started.
         chosen.sort_by_key(|at| matches!(cells[*at].0, Doing::Waits | Doing::Upgraded));
         chosen.truncate(most);
         chosen.sort_unstable();
@@ -185,7 +185,7 @@ fn cell(host: &Seen, target: &str) -> Line {
 mod tests {
     use super::*;
 
-    fn picture(hosts: usize) -> Snapshot {
+    fn snapshot(hosts: usize) -> Snapshot {
         let host = |at: usize| Seen {
             name: format!("production{at}"),
             group: "production",
@@ -215,7 +215,7 @@ mod tests {
         for (columns, rows) in [(80, 24), (200, 60), (20, 5), (1, 1), (0, 0), (80, 10), (40, 24)] {
             for hosts in [0, 3, 6, 50] {
                 let notes = ["a note".to_owned()];
-                let shown = frame(&picture(hosts), "12.3s", &notes, Size { columns, rows });
+                let shown = frame(&snapshot(hosts), "12.3s", &notes, Size { columns, rows });
                 assert!(shown.len() <= rows.saturating_sub(1), "{hosts} hosts in {columns}x{rows}");
                 assert!(shown.iter().all(|line| line.len() <= columns), "{hosts} hosts in {columns}x{rows}");
             }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn those_that_move_are_shown_first() {
         let text = |hosts, rows| {
-            let shown = frame(&picture(hosts), "1s", &[], Size { columns: 80, rows });
+            let shown = frame(&snapshot(hosts), "1s", &[], Size { columns: 80, rows });
             shown.iter().map(|line| line.written(false) + "\n").collect::<String>()
         };
         let small = text(50, 10);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn colour_adds_nothing_but_colour() {
-        let shown = frame(&picture(3), "1s", &[], Size { columns: 100, rows: 24 });
+        let shown = frame(&snapshot(3), "1s", &[], Size { columns: 100, rows: 24 });
         let plain: String = shown.iter().map(|line| line.written(false)).collect();
         assert!(!plain.contains('\u{1b}'));
         assert!(

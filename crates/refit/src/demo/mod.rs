@@ -6,21 +6,21 @@ mod fleet;
 mod frame;
 mod narration;
 mod packing;
-mod place;
 mod processes;
 mod setup;
 mod show;
 mod snapshot;
+mod work_dir;
 
 use clap::ValueEnum;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
-use place::Place;
 use processes::Processes;
 use setup::Setup;
 use show::Show;
+use work_dir::WorkDir;
 
 /// Between the beginning and the end of a rollout.
 const INTERRUPTED: u8 = 130;
@@ -70,23 +70,23 @@ impl Args {
         }
     }
 
-    /// Whatever the end is, everything that was started ends before, and its directory goes.
+    /// Runs the demo. However it ends, all processes are stopped and the directory is removed first.
     async fn play(&self, invocation: &Invocation) -> Result<End, Failure> {
         let mut interrupts = Interrupts::listen()?;
-        let place = Place::new()?;
-        let mut household = Processes::new()?;
-        let mut stage = Setup::new(place.path(), self, invocation)?;
+        let work_dir = WorkDir::new()?;
+        let mut processes = Processes::new()?;
+        let mut setup = Setup::new(work_dir.path(), self, invocation)?;
         let mut show = Show::new();
         let end = {
             let play = async {
-                place.has_room_for(self.hosts.into(), own_size()?)?;
-                let (end, story) = stage.play(&mut household, &mut show).await?;
+                work_dir.has_room_for(self.hosts.into(), own_size()?)?;
+                let (end, ending) = setup.play(&mut processes, &mut show).await?;
                 if self.once {
                     show.rest();
-                    show.text(&format!("\n{story}"))?;
+                    show.text(&format!("\n{ending}"))?;
                 } else {
-                    show.note(&format!("\n{story}\n\nCtrl-C ends all of it."))?;
-                    stage.stay(&mut household, &mut show).await?;
+                    show.note(&format!("\n{ending}\n\nCtrl-C ends all of it."))?;
+                    setup.stay(&mut processes, &mut show).await?;
                 }
                 Ok::<_, Failure>(end)
             };
@@ -98,15 +98,15 @@ impl Args {
         };
         let end = match end {
             Some(end) => end,
-            None if stage.has_ended() => Ok(End::Upgraded),
+            None if setup.has_ended() => Ok(End::Upgraded),
             None => Ok(End::Interrupted),
         };
         show.rest();
-        stage.stop();
-        let ended = household.end().await;
-        let removed = place.remove();
+        setup.stop();
+        let ended = processes.end().await;
+        let removed = work_dir.remove();
         if ended.is_ok() && removed.is_ok() && (!self.once || matches!(end, Ok(End::Interrupted))) {
-            // Whoever has closed the terminal does not read it.
+            // The terminal may be closed.
             let _ = show.text("Ended. No process and no file is left.");
         }
         end.and_then(|end| ended.and(removed).map(|()| end))
@@ -117,7 +117,7 @@ fn own_size() -> Result<u64, Failure> {
     std::fs::metadata("/proc/self/exe").map(|program| program.len()).map_err(Failure::failed)
 }
 
-/// A person's Ctrl-C, a service manager's end, and a terminal that is closed.
+/// SIGINT, SIGTERM and SIGHUP.
 struct Interrupts([Signal; 3]);
 
 impl Interrupts {

@@ -1,4 +1,4 @@
-//! How a rollout ended, in words.
+//! The closing text of the demo: how the rollout ended, for people.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,39 +9,45 @@ use super::fleet::GROUPS;
 use super::snapshot::{Seen, Snapshot};
 use crate::output::counted;
 
-/// What was seen of a rollout while it went on.
+/// What the closing text needs from the snapshots of a rollout.
 #[derive(Debug, Default)]
 pub(super) struct Narrator {
     most_in_flight: BTreeMap<String, u32>,
 }
 
 impl Narrator {
-    pub(super) fn sees(&mut self, picture: &Snapshot) {
-        for group in &picture.groups {
+    pub(super) fn sees(&mut self, snapshot: &Snapshot) {
+        for group in &snapshot.groups {
             let most = self.most_in_flight.entry(group.name.clone()).or_default();
             *most = group.in_flight.max(*most);
         }
     }
 
-    /// Everybody has the new version.
-    pub(super) fn success(&self, picture: &Snapshot, target: &Version, took: Duration) -> String {
+    /// The text if all hosts have the new version.
+    pub(super) fn success(&self, snapshot: &Snapshot, target: &Version, took: Duration) -> String {
         let most = |name: &str| self.most_in_flight.get(name).copied().unwrap_or_default();
-        let counts = picture.groups.iter().map(|group| {
+        let counts = snapshot.groups.iter().map(|group| {
             format!("{} of {} in {}", most(&group.name), counted(group.hosts.into(), "host"), group.name)
         });
         format!(
             "All {} run {target}, {} s after it was chosen: {}.\nSeen in flight at the same time, at most: {}.",
-            counted(picture.hosts.len() as u64, "host"),
+            counted(snapshot.hosts.len() as u64, "host"),
             took.as_secs(),
             GROUPS.join(", then "),
             counts.collect::<Vec<_>>().join(", ")
         )
     }
 
-    /// Somebody has not.
-    pub(super) fn failure(&self, picture: &Snapshot, old: &Version, target: &Version, again: &str) -> String {
+    /// The text if some do not.
+    pub(super) fn failure(
+        &self,
+        snapshot: &Snapshot,
+        old: &Version,
+        target: &Version,
+        again: &str,
+    ) -> String {
         let mut lines = Vec::new();
-        for host in &picture.hosts {
+        for host in &snapshot.hosts {
             let Some(failure) = host.failure.as_ref().filter(|failure| failure.version == *target) else {
                 continue;
             };
@@ -57,11 +63,11 @@ impl Narrator {
                 ));
             }
         }
-        for group in picture.groups.iter().filter(|group| group.state == "halted") {
+        for group in snapshot.groups.iter().filter(|group| group.state == "halted") {
             let why = group.waiting.strip_prefix("halted: ").unwrap_or(&group.waiting);
             lines.push(format!("The group {} halted: {why}.", group.name));
         }
-        let spared: Vec<&Seen> = picture
+        let spared: Vec<&Seen> = snapshot
             .hosts
             .iter()
             .filter(|host| host.version.as_ref() == Some(old) && !host.is_failed())
@@ -70,7 +76,7 @@ impl Narrator {
             let names: Vec<&str> = spared.iter().map(|host| host.name.as_str()).collect();
             lines.push(format!("Spared, still on {old}, never told to upgrade: {}.", names.join(", ")));
         }
-        let upgraded = picture.hosts.iter().filter(|host| host.version.as_ref() == Some(target));
+        let upgraded = snapshot.hosts.iter().filter(|host| host.version.as_ref() == Some(target));
         let upgraded: Vec<&str> = upgraded.map(|host| host.name.as_str()).collect();
         if !upgraded.is_empty() {
             lines.push(format!("On {target}, because it works there: {}.", upgraded.join(", ")));

@@ -15,7 +15,7 @@ use crate::{archive, stamp};
 /// The part of the archives' directory with the build that does not run.
 pub(super) const BROKEN_MIRROR: &str = "broken";
 
-/// Archives in the making, on threads of their own: it takes seconds, and somebody may want to leave.
+/// Archives that are being built on background threads: it takes seconds, and the user may interrupt.
 #[derive(Debug, Default)]
 pub(super) struct Packing {
     stop: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ impl Packing {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// What came of it; to be asked when it is done.
+    /// The result; call it when it is done.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         for thread in self.threads.drain(..) {
             let packed = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread died")));
@@ -46,7 +46,7 @@ impl Packing {
         Ok(())
     }
 
-    /// Gives it up, and waits until nothing is written any more.
+    /// Cancels, and waits until the threads have stopped writing.
     pub(super) fn give_up(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.end();

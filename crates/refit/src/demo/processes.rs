@@ -13,18 +13,18 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreape
 
 use crate::exit::Failure;
 
-/// How often it is looked whether something has ended.
+/// How often processes are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What was asked to end is given so long.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
-/// What was killed is gone well within this.
+/// Time limit after SIGKILL.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 /// So much of a log is shown.
 const END_OF_LOG: u64 = 2000;
-/// Settings and services of whoever runs the demonstration, which are none of its hosts' business.
+/// Environment variables of the user's own services, which hosts of the demo must not inherit.
 const FOREIGN: [&str; 4] = ["NOTIFY_SOCKET", "JOURNAL_STREAM", "LISTEN_FDS", "LISTEN_PID"];
 
-/// Everything that was started. Each asks the kernel to be ended with this process, however that ends.
+/// All started processes. The kernel kills each when this process ends.
 #[derive(Debug)]
 pub(super) struct Processes {
     members: Vec<Member>,
@@ -38,7 +38,7 @@ struct Member {
     log: PathBuf,
 }
 
-/// How long something that was started goes on.
+/// The expected lifetime of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
     /// Until it has done its one thing.
@@ -52,7 +52,7 @@ pub(super) enum Lasts {
 pub(super) struct Started(u32);
 
 impl Processes {
-    /// What loses its parent comes to this process, so that its end can be waited for.
+    /// Makes this process the subreaper, so that it can wait for orphaned descendants.
     pub(super) fn new() -> Result<Self, Failure> {
         set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::failed)?;
         Ok(Self { members: Vec::new() })
@@ -71,7 +71,7 @@ impl Processes {
         let failed = |error| Failure::failed(format!("{name} cannot be started: {error}"));
         let output = File::options().create(true).append(true).open(log).map_err(failed)?;
         let errors = output.try_clone().map_err(failed)?;
-        // Also when it was built anew meanwhile.
+        // Works even if the binary was rebuilt meanwhile.
         let own = "/proc/self/exe";
         let mut command = Command::new(own);
         command.arg0("refit-update").arg(CHILD_COMMAND).arg(std::process::id().to_string());
@@ -84,9 +84,9 @@ impl Processes {
         for variable in FOREIGN {
             command.env_remove(variable);
         }
-        // Everything is on this machine, whatever lies before the rest of the network.
+        // Everything is local, so proxies are bypassed.
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
-        // A terminal's signals are for this process.
+        // Signals of the terminal are for this process only.
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = command.spawn().map_err(failed)?;
         let started = Started(child.id());
@@ -94,7 +94,7 @@ impl Processes {
         Ok(started)
     }
 
-    /// What came of one that is to do one thing, if it is over.
+    /// The result of a one-shot process, if it has ended.
     pub(super) fn take_if_done(&mut self, started: Started) -> Result<Option<Result<(), Failure>>, Failure> {
         let Some(at) = self.members.iter().position(|member| member.child.id() == started.0) else {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Processes {
         Ok(Some(if status.success() { Ok(()) } else { Err(member.failure(status)) }))
     }
 
-    /// Refuses if one of those has ended that nobody told to.
+    /// Fails if a long-running process has ended unexpectedly.
     pub(super) fn all_live(&mut self) -> Result<(), Failure> {
         for member in self.members.iter_mut().filter(|member| member.lasts == Lasts::UntilTold) {
             if let Some(status) = member.child.try_wait().map_err(Failure::failed)? {
@@ -116,7 +116,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends everything, and what that started, and waits until it is gone.
+    /// Ends all processes and their descendants, and waits for them.
     pub(super) async fn end(&mut self) -> Result<(), Failure> {
         self.tell(Signal::TERM);
         if !self.are_gone_within(GRACE).await {
@@ -138,7 +138,7 @@ impl Processes {
     fn tell(&mut self, signal: Signal) {
         for member in &mut self.members {
             let pid = i32::try_from(member.child.id()).ok().and_then(Pid::from_raw);
-            // One that has not been waited for still has its id.
+            // The id of a process that was not waited for cannot be reused.
             if let (Some(pid), Ok(None)) = (pid, member.child.try_wait()) {
                 let _ = kill_process(pid, signal);
             }
@@ -156,7 +156,7 @@ impl Processes {
         true
     }
 
-    /// Whether there is a child left, also one that came from others.
+    /// Whether any child is left, including adopted ones.
     fn has_children(&self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {

@@ -33,7 +33,7 @@ const EXPLAINED_WITHIN: Duration = Duration::from_secs(30);
 const JOIN_WITHIN: Duration = Duration::from_secs(5 * 60);
 const END_WITHIN: Duration = Duration::from_secs(30 * 60);
 
-/// What is played, and where it stands.
+/// The state of a running demo.
 pub(super) struct Setup {
     data: DataDir,
     hosts: Vec<Host>,
@@ -43,22 +43,22 @@ pub(super) struct Setup {
     afterwards: String,
     old: Version,
     new: Version,
-    place: PathBuf,
+    work_dir: PathBuf,
     packing: Packing,
     cluster: Option<Cluster>,
     has_ended: bool,
 }
 
 impl Setup {
-    pub(super) fn new(place: &Path, args: &Args, invocation: &Invocation) -> Result<Self, Failure> {
-        let data = DataDir::new(place.join("server"));
+    pub(super) fn new(work_dir: &Path, args: &Args, invocation: &Invocation) -> Result<Self, Failure> {
+        let data = DataDir::new(work_dir.join("server"));
         let refitctl = format!("{} --data-dir {}", invocation.refitctl(), quoted(data.root()));
         let afterwards = if args.once { "refitctl".to_owned() } else { refitctl.clone() };
         Ok(Self {
-            hosts: fleet::hosts(place, args.hosts.into()),
+            hosts: fleet::hosts(work_dir, args.hosts.into()),
             old: OLD.parse().map_err(Failure::failed)?,
             new: NEW.parse().map_err(Failure::failed)?,
-            place: place.to_owned(),
+            work_dir: work_dir.to_owned(),
             packing: Packing::default(),
             cluster: None,
             has_ended: false,
@@ -74,7 +74,7 @@ impl Setup {
         self.has_ended
     }
 
-    /// Ends what goes on in this process.
+    /// Stops the background threads of this process.
     pub(super) fn stop(&mut self) {
         self.packing.give_up();
     }
@@ -82,12 +82,12 @@ impl Setup {
     /// From nothing to the end of the rollout; the end in words is there to be shown.
     pub(super) async fn play(
         &mut self,
-        household: &mut Processes,
+        processes: &mut Processes,
         show: &mut Show,
     ) -> Result<(End, String), Failure> {
         show.text(&self.opening())?;
         self.pack(show).await?;
-        let cluster = self.start_server(household, show).await?;
+        let cluster = self.start_server(processes, show).await?;
         cluster.store(fleet::groups(Timestamp::now())).await?;
         cluster.choose(&self.old).await?;
         let joining = cluster.token().await?;
@@ -95,35 +95,35 @@ impl Setup {
         for host in &self.hosts {
             host.prepare(&cluster.address, &joining.token, &joining.ca_pin)?;
         }
-        self.install(&cluster.address, &joining.ca_pin, household, show).await?;
-        self.join(&cluster, household, show).await?;
+        self.install(&cluster.address, &joining.ca_pin, processes, show).await?;
+        self.join(&cluster, processes, show).await?;
 
         cluster.choose(&self.new).await?;
         show.step(&format!("chose {}: through the groups, {}", self.new, GROUPS.join(", then ")))?;
-        let ended = self.watch(&cluster, household, show).await;
+        let ended = self.watch(&cluster, processes, show).await;
         self.cluster = Some(cluster);
         ended
     }
 
-    /// Goes on showing what happens, until somebody has seen enough.
-    pub(super) async fn stay(&self, household: &mut Processes, show: &mut Show) -> Result<(), Failure> {
+    /// Keeps showing changes until interrupted.
+    pub(super) async fn stay(&self, processes: &mut Processes, show: &mut Show) -> Result<(), Failure> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         loop {
-            household.all_live()?;
-            show.picture(&cluster.picture(&self.hosts, show.last()).await?)?;
+            processes.all_live()?;
+            show.snapshot(&cluster.snapshot(&self.hosts, show.last()).await?)?;
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     fn opening(&self) -> String {
-        let (old, new, place) = (&self.old, &self.new, self.place.display());
+        let (old, new, work_dir) = (&self.old, &self.new, self.work_dir.display());
         let sizes = GROUPS.map(|group| {
             let size = self.hosts.iter().filter(|host| host.group == group).count();
             format!("{group} ({size})")
         });
         let mut text = format!(
             "This brings {} hosts from {old} to {new}, in three groups:\n{}.\n\
-             Control plane, updaters and agents are the real ones. All of it is in\n{place}, and goes with it.",
+             Control plane, updaters and agents are the real ones. All of it is in\n{work_dir}, and goes with it.",
             self.hosts.len(),
             sizes.join(", then "),
         );
@@ -163,19 +163,19 @@ impl Setup {
         show.step(&format!("packed this program as {} and as {}", self.old, self.new))
     }
 
-    async fn start_server(&self, household: &mut Processes, show: &mut Show) -> Result<Cluster, Failure> {
+    async fn start_server(&self, processes: &mut Processes, show: &mut Show) -> Result<Cluster, Failure> {
         show.progress("starts a control plane")?;
         let fixed = ["server", "--listen", "127.0.0.1:0", "--diag-listen", "127.0.0.1:0", "--data-dir"];
         let arguments: Vec<&OsStr> =
             fixed.iter().map(OsStr::new).chain([self.data.root().as_os_str()]).collect();
-        household.start(
+        processes.start(
             "the control plane",
             Lasts::UntilTold,
             "refit",
             &arguments,
-            &self.place.join("server.log"),
+            &self.work_dir.join("server.log"),
         )?;
-        let cluster = Cluster::reach(self.data.root(), household).await?;
+        let cluster = Cluster::reach(self.data.root(), processes).await?;
         show.step(&format!("a control plane listens at {}", cluster.address))?;
         Ok(cluster)
     }
@@ -185,7 +185,7 @@ impl Setup {
         &self,
         proxy: &str,
         pin: &str,
-        household: &mut Processes,
+        processes: &mut Processes,
         show: &mut Show,
     ) -> Result<(), Failure> {
         let abreast = thread::available_parallelism().map_or(2, usize::from);
@@ -203,11 +203,11 @@ impl Setup {
                     let mirror = format!("https://{proxy}/v1/artifacts/{BROKEN_MIRROR}");
                     arguments.extend(["--base-url".into(), mirror.into()]);
                 }
-                installing.push((host, start_update(household, host, Lasts::UntilDone, &arguments)?));
+                installing.push((host, start_update(processes, host, Lasts::UntilDone, &arguments)?));
             }
             let mut still = Vec::new();
             for (host, started) in installing {
-                match household.take_if_done(started)? {
+                match processes.take_if_done(started)? {
                     None => still.push((host, started)),
                     Some(done) => {
                         done?;
@@ -215,12 +215,12 @@ impl Setup {
                         let root = host.root.clone().into();
                         let arguments =
                             ["--root".into(), root, "supervise".into(), "--every".into(), "1m".into()];
-                        start_update(household, host, Lasts::UntilTold, &arguments)?;
+                        start_update(processes, host, Lasts::UntilTold, &arguments)?;
                     }
                 }
             }
             installing = still;
-            household.all_live()?;
+            processes.all_live()?;
             let count = self.hosts.len();
             show.progress(&format!("refit-update installs {} on {count} hosts: {installed} done", self.old))?;
             tokio::time::sleep(PROGRESS_EVERY).await;
@@ -231,20 +231,20 @@ impl Setup {
     async fn join(
         &self,
         cluster: &Cluster,
-        household: &mut Processes,
+        processes: &mut Processes,
         show: &mut Show,
     ) -> Result<(), Failure> {
         let end = Instant::now() + JOIN_WITHIN;
         loop {
-            household.all_live()?;
-            let picture = cluster.picture(&self.hosts, show.last()).await?;
-            let joined = picture.hosts.iter().filter(|host| host.is_connected).count();
-            if picture.all_run(&self.old) {
-                show.begins(picture);
+            processes.all_live()?;
+            let snapshot = cluster.snapshot(&self.hosts, show.last()).await?;
+            let joined = snapshot.hosts.iter().filter(|host| host.is_connected).count();
+            if snapshot.all_run(&self.old) {
+                show.begins(snapshot);
                 return show.step(&format!("all hosts have joined, and run {}", self.old));
             }
             if Instant::now() > end {
-                let whom = picture.hosts.iter().find(|host| !host.is_connected).map(|host| &host.name);
+                let whom = snapshot.hosts.iter().find(|host| !host.is_connected).map(|host| &host.name);
                 return Err(Failure::failed(format!("not all hosts joined: {whom:?} is missing")));
             }
             show.progress(&format!("hosts join with a token: {joined} of {}", self.hosts.len()))?;
@@ -255,26 +255,26 @@ impl Setup {
     async fn watch(
         &mut self,
         cluster: &Cluster,
-        household: &mut Processes,
+        processes: &mut Processes,
         show: &mut Show,
     ) -> Result<(End, String), Failure> {
         let begin = Instant::now();
         let mut witness = Narrator::default();
         let mut rests_since = None;
-        let picture: Snapshot = loop {
-            household.all_live()?;
-            let picture = cluster.picture(&self.hosts, show.last()).await?;
-            // Until the server has begun, it tells of the version before, and of windows of another day.
-            if picture.version == self.new.to_string()
-                && (picture.has_begun() || begin.elapsed() > BEGINS_WITHIN)
+        let snapshot: Snapshot = loop {
+            processes.all_live()?;
+            let snapshot = cluster.snapshot(&self.hosts, show.last()).await?;
+            // Until the server has begun the epoch, its status is that of the previous version.
+            if snapshot.version == self.new.to_string()
+                && (snapshot.has_begun() || begin.elapsed() > BEGINS_WITHIN)
             {
-                witness.sees(&picture);
-                show.picture(&picture)?;
+                witness.sees(&snapshot);
+                show.snapshot(&snapshot)?;
             }
-            if picture.is_at_rest(&self.new) {
+            if snapshot.is_at_rest(&self.new) {
                 let rests_since = *rests_since.get_or_insert_with(Instant::now);
-                if picture.is_explained() || rests_since.elapsed() > EXPLAINED_WITHIN {
-                    break picture;
+                if snapshot.is_explained() || rests_since.elapsed() > EXPLAINED_WITHIN {
+                    break snapshot;
                 }
             }
             if begin.elapsed() > END_WITHIN {
@@ -283,20 +283,20 @@ impl Setup {
             tokio::time::sleep(LOOK_EVERY).await;
         };
         self.has_ended = true;
-        if picture.all_run(&self.new) {
-            return Ok((End::Upgraded, witness.success(&picture, &self.new, begin.elapsed())));
+        if snapshot.all_run(&self.new) {
+            return Ok((End::Upgraded, witness.success(&snapshot, &self.new, begin.elapsed())));
         }
         let again = format!("{} autoupdate run --group {BROKEN}", self.afterwards);
-        Ok((End::NotUpgraded, witness.failure(&picture, &self.old, &self.new, &again)))
+        Ok((End::NotUpgraded, witness.failure(&snapshot, &self.old, &self.new, &again)))
     }
 }
 
 fn start_update(
-    household: &mut Processes,
+    processes: &mut Processes,
     host: &Host,
     lasts: Lasts,
     arguments: &[OsString],
 ) -> Result<Started, Failure> {
     let arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();
-    household.start(&format!("refit-update of {}", host.name), lasts, "refit-update", &arguments, &host.log)
+    processes.start(&format!("refit-update of {}", host.name), lasts, "refit-update", &arguments, &host.log)
 }

@@ -9,7 +9,7 @@ use super::frame::{Line, Size, frame};
 use super::snapshot::Snapshot;
 use crate::exit::Failure;
 
-/// Tells a person what goes on: on a terminal by a picture that is redrawn, elsewhere by a line for each change.
+/// Shows progress: on a terminal by a frame that is redrawn, elsewhere by a line for each change.
 #[derive(Debug)]
 pub(super) struct Show {
     since: Instant,
@@ -26,8 +26,8 @@ impl Show {
     }
 
     /// From now on it is a rollout.
-    pub(super) fn begins(&mut self, picture: Snapshot) {
-        self.last = picture;
+    pub(super) fn begins(&mut self, snapshot: Snapshot) {
+        self.last = snapshot;
     }
 
     /// What was shown last.
@@ -39,7 +39,7 @@ impl Show {
         format!("{:.1}s", self.since.elapsed().as_secs_f64())
     }
 
-    /// Something to keep in mind.
+    /// A paragraph of text.
     pub(super) fn text(&mut self, text: &str) -> Result<(), Failure> {
         if let Some(screen) = &mut self.screen {
             screen.clear()?;
@@ -47,13 +47,13 @@ impl Show {
         write(&format!("{text}\n"))
     }
 
-    /// Something that has happened.
+    /// A completed step.
     pub(super) fn step(&mut self, text: &str) -> Result<(), Failure> {
         let line = format!("{:>7}  {text}", self.clock());
         self.text(&line)
     }
 
-    /// Something that takes a while; nothing but a terminal needs to know.
+    /// A step in progress; shown on a terminal only.
     pub(super) fn progress(&mut self, text: &str) -> Result<(), Failure> {
         let line = Line::of(format!("{:>7}  {text} …", self.clock()));
         match &mut self.screen {
@@ -62,7 +62,7 @@ impl Show {
         }
     }
 
-    /// Something that holds from now on; on a terminal below the picture.
+    /// Something that holds from now on; on a terminal below the frame.
     pub(super) fn note(&mut self, text: &str) -> Result<(), Failure> {
         if self.screen.is_none() {
             return self.text(text);
@@ -71,22 +71,22 @@ impl Show {
         Ok(())
     }
 
-    /// How everything is now.
-    pub(super) fn picture(&mut self, picture: &Snapshot) -> Result<(), Failure> {
+    /// Shows a new snapshot.
+    pub(super) fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
         let clock = self.clock();
         match &mut self.screen {
-            Some(screen) => screen.draw(&frame(picture, &clock, &self.notes, screen.size()))?,
+            Some(screen) => screen.draw(&frame(snapshot, &clock, &self.notes, screen.size()))?,
             None => {
-                for change in picture.changes_since(&self.last) {
+                for change in snapshot.changes_since(&self.last) {
                     self.step(&change)?;
                 }
             }
         }
-        self.last = picture.clone();
+        self.last = snapshot.clone();
         Ok(())
     }
 
-    /// Leaves the last picture where it is, and goes on below it.
+    /// Leaves the last frame where it is, and goes on below it.
     pub(super) fn rest(&mut self) {
         if let Some(screen) = &mut self.screen {
             screen.drawn = 0;
@@ -152,7 +152,7 @@ impl Drop for Screen {
     }
 }
 
-/// A reader that has gone away has seen enough: there is nobody to go on for.
+/// A closed pipe ends the demo: nobody reads its output.
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())

@@ -2,7 +2,7 @@
 
 use refit_types::{UpdateFailure, Version};
 
-/// How everything is at one moment, as the control plane and the disks of the hosts tell it.
+/// All groups and hosts at one moment, from the control plane and from the disks of the hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     pub(super) version: String,
@@ -21,7 +21,7 @@ pub(super) struct Group {
     /// Those that failed or timed out.
     pub(super) failed: u32,
     pub(super) limit: u32,
-    /// Why it does not move; empty if it does.
+    /// Why it makes no progress; empty if it does.
     pub(super) waiting: String,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Seen {
     pub(super) has_tried: bool,
 }
 
-/// What a host does.
+/// The state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     /// It has not been told to upgrade.
@@ -52,10 +52,10 @@ pub(super) enum Doing {
     Fetches,
     /// It switched, and its agent has not said anything yet.
     Tries,
-    /// The new agent runs; its updater watches whether it goes on so.
+    /// The new agent runs; its updater observes it before committing.
     Proves,
     Upgraded,
-    /// The new version did not work, and its updater undoes it.
+    /// The new version did not work, and its updater rolls back.
     GoesBack,
     /// The new version did not work, and the one before runs again.
     WentBack,
@@ -64,7 +64,7 @@ pub(super) enum Doing {
 }
 
 impl Seen {
-    /// Whether the rollout counts it as one that did not make it.
+    /// Whether the rollout counts it as failed or timed out.
     pub(super) fn is_failed(&self) -> bool {
         matches!(self.outcome.as_str(), "failed" | "timed_out")
     }
@@ -107,7 +107,7 @@ impl Seen {
         failure.map(|failure| format!(" at {}: {}", failure.step, failure.reason)).unwrap_or_default()
     }
 
-    /// What differs from how it was when that version was wanted, a line for each.
+    /// The differences from an earlier state and its target version, a line for each.
     fn changes_since(&self, old: Option<(&Self, &str)>, target: &str) -> Vec<String> {
         let mut lines = Vec::new();
         match (old.and_then(|(old, _)| old.version.as_ref()), &self.version) {
@@ -144,7 +144,7 @@ impl Snapshot {
         self.groups.iter().any(|group| group.state != "scheduled")
     }
 
-    /// Whether nothing goes on any more, and nothing will by itself.
+    /// Whether the rollout is over: nothing is in progress, and nothing will start by itself.
     pub(super) fn is_at_rest(&self, target: &Version) -> bool {
         let halted = self.groups.iter().any(|group| group.state == "halted");
         let succeeded = self.groups.iter().all(|group| group.state == "succeeded");
@@ -153,12 +153,12 @@ impl Snapshot {
         self.version == target.to_string() && (halted || succeeded) && !flies && !switches
     }
 
-    /// Whether it is known of all that failed why they did.
+    /// Whether the reason of every failure is known.
     pub(super) fn is_explained(&self) -> bool {
         self.hosts.iter().all(|host| !host.is_failed() || host.failure.is_some())
     }
 
-    /// This one, with what only an earlier one tells: that a host had switched already.
+    /// This snapshot, with facts that only an earlier one has: that a host had switched already.
     pub(super) fn remembering(mut self, before: &Self) -> Self {
         for host in &mut self.hosts {
             let old = before.hosts.iter().find(|old| old.name == host.name);
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    fn picture(host: Seen) -> Snapshot {
+    fn snapshot(host: Seen) -> Snapshot {
         let group = Group {
             name: "staging".into(),
             state: "active".into(),
@@ -246,10 +246,10 @@ mod tests {
 
     /// What is told of a host that goes through these.
     fn told(hosts: Vec<Seen>) -> Vec<String> {
-        let mut before = picture(Seen { outcome: String::new(), ..host() });
+        let mut before = snapshot(Seen { outcome: String::new(), ..host() });
         let mut lines = Vec::new();
         for host in hosts {
-            let now = picture(host).remembering(&before);
+            let now = snapshot(host).remembering(&before);
             lines.extend(now.changes_since(&before));
             before = now;
         }

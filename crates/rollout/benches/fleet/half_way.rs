@@ -1,7 +1,9 @@
 //! The engine in the middle of a rollout to a fleet of any size, driven without a store.
 
 use jiff::Timestamp;
-use refit_rollout::{Decision, End, Ended, Engine, HostFacts, HostTransition, InProgress, Marked};
+use refit_rollout::{
+    AttemptEnd, Decision, Engine, HostFacts, HostOutcome, HostTransition, InProgress, PlannedTransition,
+};
 use refit_types::{HostId, Revision};
 use uuid::Uuid;
 
@@ -85,23 +87,27 @@ impl HalfWay {
     /// What is stored of the hosts of a decision, as the server learns it from their records.
     pub fn stored(&mut self, decision: &Decision, now: Timestamp) -> Vec<HostFacts> {
         let mut stored = Vec::new();
-        for Marked { host, mark, .. } in &decision.transitions {
+        for PlannedTransition { host, transition, .. } in &decision.transitions {
             let Some(facts) = self.engine.view().facts(*host) else { continue };
-            stored.push(match mark {
+            stored.push(match transition {
                 HostTransition::Admit => HostFacts { member: true, ..facts },
                 HostTransition::AdmitUpgraded => {
-                    HostFacts { member: true, ended: Some(Ended::Upgraded), ..facts }
+                    HostFacts { member: true, ended: Some(HostOutcome::Upgraded), ..facts }
                 }
                 HostTransition::Start => {
                     self.flying.push(*host);
                     HostFacts { started: Some(now), attempt: facts.attempt + 1, ..facts }
                 }
-                HostTransition::TakeBack => HostFacts { started: None, ..facts },
-                HostTransition::Finish(End::Upgraded) => HostFacts { ended: Some(Ended::Upgraded), ..facts },
-                HostTransition::Finish(End::TimedOut) => {
-                    HostFacts { ended: Some(Ended::TimedOut { round: 0 }), ..facts }
+                HostTransition::Revoke => HostFacts { started: None, ..facts },
+                HostTransition::Finish(AttemptEnd::Upgraded) => {
+                    HostFacts { ended: Some(HostOutcome::Upgraded), ..facts }
                 }
-                HostTransition::Finish(_) => HostFacts { ended: Some(Ended::Failed { round: 0 }), ..facts },
+                HostTransition::Finish(AttemptEnd::TimedOut) => {
+                    HostFacts { ended: Some(HostOutcome::TimedOut { round: 0 }), ..facts }
+                }
+                HostTransition::Finish(_) => {
+                    HostFacts { ended: Some(HostOutcome::Failed { round: 0 }), ..facts }
+                }
             });
         }
         stored

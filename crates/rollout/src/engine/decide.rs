@@ -7,38 +7,38 @@ use super::Engine;
 use super::group_index::{GroupIndex, count, deadlines};
 use super::view::{GroupView, Unreadable};
 use crate::micros::{Micros, POLLING_PERIOD};
-use crate::{End, Ended, HostTransition};
+use crate::{AttemptEnd, HostOutcome, HostTransition};
 
-/// One transaction: the group's record as it should be, and the transitions of hosts that go with it. It holds only
-/// while all records that it names are of the revisions that it names.
+/// One transaction: the new record of a group, and the transitions of hosts that go with it. It is valid only while
+/// all records that it names have the revisions that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// Which group.
     pub group: usize,
     /// The record that it was made from.
     pub before: GroupRecord,
-    /// When that was written; none is stored if that is none.
+    /// Its revision; none if no record is stored.
     pub revision: Option<Revision>,
     /// The record afterwards.
     pub record: GroupRecord,
-    /// What happens to which hosts.
-    pub transitions: Vec<Marked>,
-    /// The groups whose records must be as the engine knows them, and when these were written.
+    /// The transitions of hosts.
+    pub transitions: Vec<PlannedTransition>,
+    /// The groups whose records must be unchanged, with their revisions.
     pub depends_on: Vec<(usize, Option<Revision>)>,
 }
 
-/// What happens to one host, and the record that this was decided from.
+/// The transition of one host, and the revision of the record that it was decided from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Marked {
+pub struct PlannedTransition {
     /// Which host.
     pub host: HostId,
-    /// What happens.
-    pub mark: HostTransition,
-    /// When its record was written.
+    /// Which transition.
+    pub transition: HostTransition,
+    /// The revision of its record.
     pub revision: Revision,
 }
 
-/// What is being stored at the moment, and is left alone until that is done.
+/// What is being written to the store right now; nothing is decided about it until then.
 #[derive(Clone, Copy)]
 pub struct InProgress<'p> {
     /// Whether a decision about that group is being stored.
@@ -53,8 +53,8 @@ impl InProgress<'_> {
 }
 
 impl Engine {
-    /// What should happen now: at most one decision for each group, of at most `batch` hosts. Once they are
-    /// stored and the engine knows, there may be more.
+    /// The decisions that are due: at most one for each group, of at most `batch` hosts. After they are stored and
+    /// applied to the engine, there may be more.
     pub fn decide(&mut self, now: Timestamp, batch: usize, in_progress: InProgress<'_>) -> Vec<Decision> {
         self.view.policy.refresh(now);
         for view in &mut self.view.groups {
@@ -64,7 +64,7 @@ impl Engine {
         free.filter_map(|group| self.decide_group(group, now, batch, in_progress.host)).collect()
     }
 
-    /// When to ask again, if nothing is heard until then.
+    /// When to decide again, if no event comes before.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let mut next = Micros::NEVER;
         let mut consider = |at: Option<Micros>| next = at.into_iter().fold(next, Micros::min);
@@ -105,9 +105,9 @@ impl Engine {
             now,
             enabled,
             is_busy,
-            // What cannot be read may be anything: a host that is in flight, or that was never told.
+            // An unreadable host may be in flight, or may never have started.
             knows_all: view.unreadable.is_none() && self.view.unreadable.is_none(),
-            // What another server did to hosts before these records were written is known.
+            // Every host change that other servers made before these records were written is known.
             is_caught_up: self.applied >= view.revision.unwrap_or_default().max(plan.revision),
         };
         let may_go = enabled && draft.knows_all && self.view.missing(group).next().is_none();
@@ -116,7 +116,7 @@ impl Engine {
         self.end(&mut draft, index, limits);
         draft.halt(limits);
         draft.close(view);
-        self.take_back(&mut draft, index, limits);
+        self.revoke(&mut draft, index, limits);
         let opened = may_start && draft.open(index, view);
         self.admit(&mut draft, index);
         let started = may_start && draft.start(self, index, limits);
@@ -138,36 +138,37 @@ impl Engine {
         })
     }
 
-    /// Counts those whose end is known, or whose time is up: that of hosts that are told to stop is not.
+    /// Finishes hosts whose result is known or whose deadline has passed; while updates are switched off, deadlines
+    /// do not count.
     fn end(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
         let (is_busy, left) = (draft.is_busy, draft.left);
         draft.knows_all &= !index.ended.iter().any(|host| is_busy(*host));
         for host in index.ended.iter().filter(|host| !is_busy(**host)).take(left) {
-            let Some(slot) = self.view.hosts.get(*host) else { continue };
-            if slot.is_flying() {
+            let Some(packed) = self.view.hosts.get(*host) else { continue };
+            if packed.is_flying() {
                 less_one(&mut draft.record.in_flight);
             }
-            let mark = match slot.ended() {
-                _ if !slot.on_version() && slot.undone() => {
+            let transition = match packed.ended() {
+                _ if !packed.on_version() && packed.undone() => {
                     draft.record.failed += 1;
-                    HostTransition::Finish(End::Undone)
+                    HostTransition::Finish(AttemptEnd::Undone)
                 }
-                _ if !slot.on_version() => HostTransition::TakeBack,
+                _ if !packed.on_version() => HostTransition::Revoke,
                 was => {
                     match was {
-                        Some(Ended::Failed { round }) if round == draft.record.round => {
+                        Some(HostOutcome::Failed { round }) if round == draft.record.round => {
                             less_one(&mut draft.record.failed)
                         }
-                        Some(Ended::TimedOut { round }) if round == draft.record.round => {
+                        Some(HostOutcome::TimedOut { round }) if round == draft.record.round => {
                             less_one(&mut draft.record.timed_out);
                         }
                         _ => {}
                     }
                     draft.record.upgraded += 1;
-                    HostTransition::Finish(End::Upgraded)
+                    HostTransition::Finish(AttemptEnd::Upgraded)
                 }
             };
-            draft.mark(*host, mark, slot.revision);
+            draft.add(*host, transition, packed.revision);
         }
         if !draft.enabled {
             return;
@@ -176,25 +177,25 @@ impl Engine {
         let left = draft.left;
         let overdue = index.flying.iter().take_while(|(deadline, _)| *deadline <= now);
         for (_, host) in overdue.filter(|(_, host)| !is_busy(*host)).take(left) {
-            let Some(slot) = self.view.hosts.get(*host) else { continue };
-            let Some(started) = slot.started() else { continue };
+            let Some(packed) = self.view.hosts.get(*host) else { continue };
+            let Some(started) = packed.started() else { continue };
             less_one(&mut draft.record.in_flight);
-            let is_lost = deadlines(slot, started, limits, self.reachable_since).lost <= now;
-            let end = if is_lost { End::Lost } else { End::TimedOut };
+            let is_lost = deadlines(packed, started, limits, self.reachable_since).lost <= now;
+            let end = if is_lost { AttemptEnd::Lost } else { AttemptEnd::TimedOut };
             *(if is_lost { &mut draft.record.failed } else { &mut draft.record.timed_out }) += 1;
-            draft.mark(*host, HostTransition::Finish(end), slot.revision);
+            draft.add(*host, HostTransition::Finish(end), packed.revision);
         }
     }
 
-    /// Takes back what nobody acknowledged before the window closed, and everything while updates are switched
-    /// off, uncounted.
-    fn take_back(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
+    /// Revokes the starts that were not acknowledged before the window closed, and all starts while updates are switched
+    /// off. Revoked starts are not counted.
+    fn revoke(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
         if draft.record.window.is_some() {
             return;
         }
         let now = Micros::from(draft.now);
         let is_vain = |host: &HostId| match self.view.hosts.get(*host) {
-            // Those whose time is up have ended.
+            // Hosts past their deadline are finished instead.
             Some(packed) if draft.enabled => packed.started().is_some_and(|started| {
                 deadlines(packed, started, limits, self.reachable_since).first() > now
             }),
@@ -208,11 +209,11 @@ impl Engine {
         for host in revoked {
             let Some(packed) = self.view.hosts.get(host) else { continue };
             less_one(&mut draft.record.in_flight);
-            draft.mark(host, HostTransition::TakeBack, packed.revision);
+            draft.add(host, HostTransition::Revoke, packed.revision);
         }
     }
 
-    /// Marks those that are live as members; once all are, they may start.
+    /// Adds the connected hosts as members; once all are members, hosts may start.
     fn admit(&self, draft: &mut Draft, index: &GroupIndex) {
         if !draft.record.admitting {
             return;
@@ -224,7 +225,7 @@ impl Engine {
             let has_it = packed.on_version();
             draft.record.members += 1;
             draft.record.upgraded += u32::from(has_it);
-            draft.mark(
+            draft.add(
                 *host,
                 if has_it { HostTransition::AdmitUpgraded } else { HostTransition::Admit },
                 packed.revision,
@@ -238,24 +239,24 @@ impl Engine {
     }
 }
 
-/// A decision in the making.
+/// A decision under construction.
 struct Draft<'d> {
     record: GroupRecord,
-    transitions: Vec<Marked>,
-    /// How many more hosts may be marked.
+    transitions: Vec<PlannedTransition>,
+    /// How many more transitions fit into the batch.
     left: usize,
     now: Timestamp,
     enabled: bool,
     is_busy: &'d dyn Fn(HostId) -> bool,
     /// Whether the records of all hosts of the group can be read, and none is being written.
     knows_all: bool,
-    /// Whether hosts that are not known do not exist.
+    /// Whether every host of the store is known.
     is_caught_up: bool,
 }
 
 impl Draft<'_> {
-    fn mark(&mut self, host: HostId, mark: HostTransition, revision: Revision) {
-        self.transitions.push(Marked { host, mark, revision });
+    fn add(&mut self, host: HostId, transition: HostTransition, revision: Revision) {
+        self.transitions.push(PlannedTransition { host, transition, revision });
         self.left = self.left.saturating_sub(1);
     }
 
@@ -264,7 +265,7 @@ impl Draft<'_> {
         self.record.since = self.now;
     }
 
-    /// Halts when too many did not make it. What nobody has acknowledged is then taken back.
+    /// Halts when too many hosts failed or timed out. Unacknowledged starts are then revoked.
     fn halt(&mut self, limits: &Group) {
         if self.record.is_halted() {
             return;
@@ -283,10 +284,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Closes a window that is over, or moves its end if the hours were changed. One that lies ahead was
-    /// opened by a server whose clock is, too; and one that has come to its end, or that another follows, is
-    /// not opened again by a server whose clock is behind. A `run` that nobody took up in time is over
-    /// too: a server that is behind would go back to it.
+    /// Closes a window that is over, or moves its end if the hours were changed. A window in the future was opened by a
+    /// server with a fast clock and is left alone. A window that has ended, or was followed by another, is not opened
+    /// again by a server with a slow clock. A `run` that was not used in time is dropped for the same reason.
     fn close(&mut self, view: &GroupView) {
         if self.record.run.is_some_and(|run| run.end <= self.now) {
             self.record.run = None;
@@ -311,7 +311,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Opens the window that is due, once what was left of the one before is taken back.
+    /// Opens the window that is due, once the leftover starts of the last one are revoked.
     fn open(&mut self, index: &GroupIndex, view: &GroupView) -> bool {
         let is_over = self.record.state == GroupState::Succeeded
             && index.newcomers.is_empty()
@@ -331,7 +331,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Starts as many as the limit leaves room for, by UUID.
+    /// Starts as many hosts as the limit allows, in the order of UUIDs.
     fn start(&mut self, engine: &Engine, index: &GroupIndex, limits: &Group) -> bool {
         let is_open = self.record.window.is_some_and(|window| window.contains(self.now));
         if !is_open || self.record.admitting || self.record.is_halted() {
@@ -344,12 +344,12 @@ impl Draft<'_> {
         for host in index.ready.iter().filter(|host| !is_busy(**host)).take(free.min(self.left)) {
             let Some(packed) = engine.view.hosts.get(*host) else { continue };
             self.record.in_flight += 1;
-            self.mark(*host, HostTransition::Start, packed.revision);
+            self.add(*host, HostTransition::Start, packed.revision);
         }
         self.transitions.len() > before
     }
 
-    /// Succeeds when only those are unfinished that are held, or away for long and few.
+    /// Succeeds when all unfinished members are held, or have been away for long and are few.
     fn succeed(&mut self, index: &GroupIndex, limits: &Group) {
         let record = &self.record;
         let is_open_question = matches!(record.state, GroupState::Active | GroupState::Scheduled);
@@ -378,7 +378,7 @@ impl Draft<'_> {
     }
 }
 
-/// What is stored is exact; what is known of it may be behind, and is then refused when it is stored.
+/// Saturates: the engine's state may be stale, and a decision from stale state is refused by the store.
 fn less_one(count: &mut u32) {
     *count = count.saturating_sub(1);
 }

@@ -10,7 +10,7 @@ use super::view::Progress;
 use crate::HostMap;
 use crate::micros::{EXPIRES_AFTER, Micros, POLLING_PERIOD};
 
-/// Each set in an order that says who is next.
+/// One set for each phase, ordered by who is next.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct GroupIndex {
     pub(crate) newcomers: BTreeSet<HostId>,
@@ -26,11 +26,11 @@ pub(crate) struct GroupIndex {
     pub(crate) ended: BTreeSet<HostId>,
     pub(crate) unsuccessful: BTreeSet<HostId>,
     pub(crate) held: u32,
-    /// Hosts whose records cannot be read, with the keys of these.
+    /// Hosts whose records cannot be read, with the keys of the records.
     pub(crate) unreadable: BTreeMap<HostId, Box<str>>,
 }
 
-/// What places a host in its group besides its own facts.
+/// What determines a host's phase besides its own facts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'t> {
     pub(crate) group: &'t Group,
@@ -40,8 +40,8 @@ pub(crate) struct Terms<'t> {
     pub(crate) reachable_since: Micros,
 }
 
-/// When a host in flight has timed out, and when it counts as lost. After an outage of the store hosts get the time
-/// to come back and report before anyone is called either.
+/// When a host in flight times out, and when it counts as lost. After an outage of the store, hosts first get the time
+/// to reconnect and report.
 pub(crate) fn deadlines(
     host: &PackedHost,
     started: Micros,
@@ -100,15 +100,15 @@ impl GroupIndex {
         }
     }
 
-    /// Those that become members at that moment: who is connected, and who was until just now, because a
-    /// connection that is down for a moment does not make a host one less.
+    /// The hosts that become members at that moment: those that are connected, and those that were until just now, so
+    /// that a brief disconnect does not leave a host out.
     pub(crate) fn live(&self, now: Micros) -> impl Iterator<Item = &HostId> {
         let is_live = move |(since, _): &&(Micros, HostId)| since.plus(EXPIRES_AFTER) > now;
         let just_lost = self.absent.iter().rev().take_while(is_live).map(|(_, host)| host);
         self.newcomers.iter().chain(just_lost)
     }
 
-    /// Those who did not make it in an earlier round may start again.
+    /// Lets hosts that failed or timed out in an earlier round start again.
     pub(crate) fn begin_round(&mut self, hosts: &HostMap<PackedHost>, terms: Terms<'_>) {
         for id in std::mem::take(&mut self.unsuccessful) {
             if let Some(host) = hosts.get(id) {
@@ -117,7 +117,7 @@ impl GroupIndex {
         }
     }
 
-    /// Sets the deadlines of those in flight anew, after what they depend on has changed.
+    /// Recomputes the deadlines of hosts in flight after a change of limits or reachability.
     pub(crate) fn reschedule(&mut self, hosts: &HostMap<PackedHost>, terms: Terms<'_>) {
         for (_, id) in std::mem::take(&mut self.flying) {
             if let Some(host) = hosts.get(id) {
@@ -126,7 +126,7 @@ impl GroupIndex {
         }
     }
 
-    /// How far the group is, beyond what its record says.
+    /// The counts of the group beyond those in its record.
     pub(crate) fn progress(&self, limit: u32) -> Progress {
         Progress {
             limit,

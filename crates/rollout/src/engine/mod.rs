@@ -1,5 +1,5 @@
-//! The engine: what is known of every host and group, indexed so that one event costs the same in a fleet of
-//! ten and of a million. The owner of the fleet's state tells it of every change and carries out its decisions.
+//! The engine: the state of every host and group, indexed so that one event costs the same in a fleet of ten and of a
+//! million. The owner of the fleet's state passes every change to it and carries out its decisions.
 
 mod decide;
 mod group_index;
@@ -15,7 +15,7 @@ use refit_types::{GroupName, GroupRecord, HostId, Revision, Schedule};
 
 use crate::micros::Micros;
 use crate::{HostFacts, HostMap, Plan};
-pub use decide::{Decision, InProgress, Marked};
+pub use decide::{Decision, InProgress, PlannedTransition};
 use group_index::{GroupIndex, Terms};
 pub(crate) use packed_host::PackedHost;
 use view::{GroupView, Unreadable};
@@ -27,9 +27,9 @@ use window_cache::WindowCache;
 pub struct Engine {
     view: RolloutView,
     indexes: Vec<GroupIndex>,
-    /// Hosts whose records cannot be read and whose group nobody knows, with the keys of these.
+    /// Hosts whose records cannot be read and whose group is unknown, with the keys of the records.
     unreadable: BTreeMap<HostId, Box<str>>,
-    /// Since when the store has been reachable: nobody is called lost for a time in which nobody was heard.
+    /// Since when the store has been reachable: a host is not counted as lost for the time of an outage.
     reachable_since: Micros,
     /// Every change of hosts up to here is known.
     applied: Revision,
@@ -65,17 +65,17 @@ impl Engine {
         engine
     }
 
-    /// What it knows, to be read.
+    /// The current state, for readers.
     pub fn view(&self) -> &RolloutView {
         &self.view
     }
 
-    /// What it works by.
+    /// The current plan.
     pub fn plan(&self) -> &Plan {
         &self.view.plan
     }
 
-    /// Goes on with other limits, hours and switches of the same epoch.
+    /// Replaces limits, windows and switches within the same epoch.
     pub fn replan(&mut self, plan: Plan) {
         let next = Self::new(plan, Timestamp::UNIX_EPOCH);
         for (view, fresh) in self.view.groups.iter_mut().zip(next.view.groups) {
@@ -86,14 +86,14 @@ impl Engine {
         self.reschedule();
     }
 
-    /// Notes since when the store has been reachable.
+    /// Sets since when the store has been reachable.
     pub fn reachable_since(&mut self, since: Timestamp) {
         self.reachable_since = since.into();
         self.reschedule();
     }
 
-    /// Notes up to which revision every change of hosts is known. What rests on the absence of hosts is decided
-    /// only once that has reached the records that it is decided from.
+    /// Sets up to which revision every change of hosts is known. Decisions that depend on the absence of hosts are made
+    /// only after this has reached the revisions of the records involved.
     pub fn applied(&mut self, revision: Revision) {
         self.applied = self.applied.max(revision);
     }
@@ -107,9 +107,8 @@ impl Engine {
         }
     }
 
-    /// Takes in what is stored of a group. A record of an earlier epoch says that nothing happened yet in
-    /// this one; one of a later epoch is none of this engine's business; and one that is older than what is known
-    /// says nothing.
+    /// Applies a group's record. A record of an earlier epoch means that nothing has happened in this one; records of a
+    /// later epoch, and records older than the known one, are ignored.
     pub fn record(&mut self, group: usize, record: &GroupRecord, revision: Revision) {
         let Some(view) = self.view.groups.get_mut(group) else { return };
         if view.revision.is_some_and(|known| revision < known) {
@@ -131,8 +130,8 @@ impl Engine {
         self.count(group);
     }
 
-    /// Notes that what is stored of a group cannot be read: it is stopped, and whoever requires it waits. Whether that
-    /// is news.
+    /// Marks a group's record as unreadable: the group stops, and groups that require it wait. Returns whether it was
+    /// readable before.
     pub fn unreadable_record(&mut self, group: usize, key: &str, revision: Revision) -> bool {
         let Some(view) = self.view.groups.get_mut(group) else { return false };
         let is_outdated = view.revision.is_some_and(|known| revision < known);
@@ -144,7 +143,7 @@ impl Engine {
         true
     }
 
-    /// Notes that nothing is stored of a group as of that revision: nothing has happened in it.
+    /// Applies that the group has no record as of that revision: nothing has happened in it.
     pub fn no_record(&mut self, group: usize, as_of: Revision) {
         let Some(view) = self.view.groups.get_mut(group) else { return };
         if view.revision.is_some_and(|known| known <= as_of) {
@@ -154,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// The records that it keeps, with their revisions, for the engine of another epoch; none for what cannot be read.
+    /// The group records with their revisions, for the engine of the next epoch; none for unreadable ones.
     pub fn into_group_records(self) -> Vec<(GroupName, Option<GroupRecord>, Revision)> {
         let groups = self.view.groups.into_iter().zip(&self.view.plan.groups);
         let kept = groups.filter_map(|(view, group)| {
@@ -164,13 +163,13 @@ impl Engine {
         kept.collect()
     }
 
-    /// Takes in what is known of a host now, from the record of that revision.
+    /// Applies the facts of a host from the record of that revision.
     pub fn host(&mut self, facts: &HostFacts, revision: Revision) {
         self.replace(facts.host, PackedHost::of(facts, revision));
     }
 
-    /// Notes that what is stored of a host cannot be read: it stays where it is, and nothing starts in its group,
-    /// or in any group if nobody knows which one is its.
+    /// Marks a host's record as unreadable: the host stays in its phase, and no host starts in its group, or in any
+    /// group if its group is unknown.
     pub fn unreadable_host(&mut self, host: HostId, group: Option<usize>, key: &str) {
         let known = self.view.hosts.get(host).copied().unwrap_or_else(PackedHost::unknown);
         let group = known.group().or(group).filter(|group| *group < self.indexes.len());
@@ -184,7 +183,7 @@ impl Engine {
         group.into_iter().for_each(|group| self.count(group));
     }
 
-    /// Forgets a host that has left the fleet.
+    /// Removes a host that has left the fleet.
     pub fn forget(&mut self, host: HostId) {
         if let Some(before) = self.view.hosts.remove(host) {
             self.leave(host, &before);
@@ -237,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// A group's index, and what places hosts in it.
+    /// A group's index, and what determines the phases of its hosts.
     fn parts(&mut self, group: usize) -> Option<(&mut GroupIndex, &HostMap<PackedHost>, Terms<'_>)> {
         let index = self.indexes.get_mut(group)?;
         let round = self.view.groups.get(group)?.record.round;
@@ -246,7 +245,7 @@ impl Engine {
         Some((index, &self.view.hosts, terms))
     }
 
-    /// Makes the view of a group say what its index says.
+    /// Updates the view of a group from its index.
     fn count(&mut self, group: usize) {
         let limits = self.view.plan.groups.get(group);
         if let (Some(view), Some(index), Some(limits)) =

@@ -1,19 +1,19 @@
-//! What the engine keeps of one host, in 40 bytes, and which phase of its upgrade that puts it in.
+//! The engine's state of one host, packed into 40 bytes, and the phase of its upgrade that follows from it.
 
 use refit_types::{HostId, Revision};
 
 use crate::micros::Micros;
-use crate::{Ended, HostFacts};
+use crate::{HostFacts, HostOutcome};
 
 /// A host's facts, packed: the engine keeps one for each host of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackedHost {
-    /// When its record was last written: what is decided of it holds only while that is so.
+    /// The revision of its record: a decision about it is valid only while that is current.
     pub(crate) revision: Revision,
     pub(crate) attempt: u64,
     /// `Micros::NEVER` for not started.
     started: Micros,
-    /// `Micros::NEVER` for heard.
+    /// `Micros::NEVER` for connected.
     lost_since: Micros,
     /// The round in which it failed or timed out.
     round: u32,
@@ -35,25 +35,25 @@ const NO_GROUP: u16 = u16::MAX;
 /// The phase of a host's upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostPhase {
-    /// It can be heard and becomes a member when the group opens.
+    /// It is connected, and becomes a member when the group opens.
     Newcomer,
-    /// It is no member, and nobody hears it since then.
+    /// It is no member, and has been disconnected since then.
     Absent(Micros),
     /// It could start.
     Ready,
-    /// Its updater will not do it.
+    /// Its updater refuses the version.
     Held,
-    /// It has not started, and nobody hears it since then.
+    /// It has not started, and has been disconnected since then.
     Away(Micros),
-    /// It was told to upgrade, and must end until then.
+    /// It was told to upgrade, with this deadline.
     Flying(Micros),
-    /// Its end is known and not stored yet.
+    /// Its result is known and not stored yet.
     Ended,
-    /// It did not make it in this round.
+    /// It failed or timed out in this round.
     Unsuccessful,
     /// Nothing more is to be done about it.
     Settled,
-    /// What is stored of it cannot be read: nothing is decided about it, and it keeps the slot that it may have.
+    /// Its record cannot be read: nothing is decided about it, and it keeps its slot if it has one.
     Unreadable,
 }
 
@@ -74,9 +74,9 @@ impl PackedHost {
     pub(crate) fn of(facts: &HostFacts, revision: Revision) -> Self {
         let (ended, round) = match facts.ended {
             None => (0, 0),
-            Some(Ended::Upgraded) => (1, 0),
-            Some(Ended::Failed { round }) => (2, round),
-            Some(Ended::TimedOut { round }) => (3, round),
+            Some(HostOutcome::Upgraded) => (1, 0),
+            Some(HostOutcome::Failed { round }) => (2, round),
+            Some(HostOutcome::TimedOut { round }) => (3, round),
         };
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let group = facts.group.and_then(|group| u16::try_from(group).ok()).unwrap_or(NO_GROUP);
@@ -146,11 +146,11 @@ impl PackedHost {
         (self.lost_since != Micros::NEVER).then_some(self.lost_since)
     }
 
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<HostOutcome> {
         match self.ended {
-            1 => Some(Ended::Upgraded),
-            2 => Some(Ended::Failed { round: self.round }),
-            3 => Some(Ended::TimedOut { round: self.round }),
+            1 => Some(HostOutcome::Upgraded),
+            2 => Some(HostOutcome::Failed { round: self.round }),
+            3 => Some(HostOutcome::TimedOut { round: self.round }),
             _ => None,
         }
     }
@@ -159,7 +159,7 @@ impl PackedHost {
         self.ended == 0 && self.started().is_some()
     }
 
-    /// Where the host is in that round of its group. `deadlines` are asked for only when it flies.
+    /// The host's phase in that round of its group. `deadlines` is called only for a host in flight.
     pub(crate) fn phase(&self, round: u32, deadlines: impl FnOnce(&Self, Micros) -> Deadlines) -> HostPhase {
         if self.is_unreadable() {
             return HostPhase::Unreadable;
@@ -168,9 +168,11 @@ impl PackedHost {
             return self.lost_since().map_or(HostPhase::Newcomer, HostPhase::Absent);
         }
         match self.ended() {
-            Some(Ended::Upgraded) => return HostPhase::Settled,
+            Some(HostOutcome::Upgraded) => return HostPhase::Settled,
             _ if self.on_version() => return HostPhase::Ended,
-            Some(Ended::Failed { round: then } | Ended::TimedOut { round: then }) if then >= round => {
+            Some(HostOutcome::Failed { round: then } | HostOutcome::TimedOut { round: then })
+                if then >= round =>
+            {
                 return HostPhase::Unsuccessful;
             }
             _ => {}

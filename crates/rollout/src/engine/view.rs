@@ -1,5 +1,5 @@
-//! What the engine knows, to be read by others while it goes on: answers to hosts, hints, and why a group does not
-//! move. A clone shares the hosts with the engine, so it costs the same in any fleet.
+//! A read-only view of the engine: update instructions, hints, and why a group is blocked. A clone shares the hosts
+//! with the engine, so its cost does not depend on the fleet's size.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::window_cache::WindowCache;
 use crate::micros::Micros;
 use crate::{Answer, BlockedBy, HostFacts, HostMap, Plan};
 
-/// Every host and group of one epoch, as the engine knew them at one moment.
+/// Every host and group of one epoch at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutView {
     pub(crate) plan: Arc<Plan>,
@@ -31,17 +31,17 @@ pub struct RolloutView {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GroupView {
     pub(crate) record: GroupRecord,
-    /// When the record was written; none is stored if that is none.
+    /// The revision of the record; none if no record is stored.
     pub(crate) revision: Option<Revision>,
     pub(crate) windows: WindowCache,
     pub(crate) progress: Progress,
-    /// Whether members that have not started are all that is left.
+    /// Whether only disconnected members are left to start.
     only_away: bool,
     /// The key of a record that cannot be read: the group's own, or that of one of its hosts.
     pub(crate) unreadable: Option<Unreadable>,
 }
 
-/// What of a group cannot be read.
+/// Which records of a group cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// Its own record.
@@ -50,12 +50,12 @@ pub(crate) enum Unreadable {
     Hosts { key: Box<str>, count: u32 },
 }
 
-/// How far a group is, beyond what is stored.
+/// Counts of a group beyond those in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// How many may be in flight.
     pub limit: u32,
-    /// Members that are not on the version and whose updaters will not bring them there.
+    /// Members that are not on the version and whose updaters refuse it.
     pub held: u32,
     /// Members that have not started and are disconnected.
     pub away: u32,
@@ -77,7 +77,7 @@ impl GroupView {
         }
     }
 
-    /// Takes over what the index of the group has counted.
+    /// Copies the counts of the group's index.
     pub(crate) fn count(&mut self, index: &GroupIndex, limit: u32) {
         let record = &self.record;
         self.progress = index.progress(limit);
@@ -90,7 +90,7 @@ impl GroupView {
         }
     }
 
-    /// Whether a host of this group is told to go at that moment. What came of it makes no difference.
+    /// Whether a host of this group is told to update at that moment. Its outcome makes no difference.
     fn is_told(&self, host: &PackedHost, group: &refit_types::Group, now: Timestamp) -> bool {
         if host.is_unreadable() || matches!(self.unreadable, Some(Unreadable::Group { .. })) {
             return false;
@@ -106,7 +106,7 @@ impl GroupView {
 }
 
 impl RolloutView {
-    /// What is rolled out, and how.
+    /// The current plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -141,7 +141,7 @@ impl RolloutView {
         self.groups.get(group).map(|group| group.progress).unwrap_or_default()
     }
 
-    /// What a host that presents this UUID, or none that is known, is told at that moment.
+    /// The update instruction for the host with this UUID, or for an unknown host.
     pub fn answer(&self, host: Option<HostId>, now: Timestamp) -> Answer {
         let policy = &self.plan.policy;
         let host = host.and_then(|host| self.hosts.get(host));
@@ -178,8 +178,8 @@ impl RolloutView {
         }
     }
 
-    /// The attempt that a host's agent should wake its updater for now, if any: it has not ended, and its
-    /// updater would do it. Unlike the answer to strangers, this may depend on what the host runs.
+    /// The attempt that a host's agent should wake its updater for now, if any: one that has not ended and that its
+    /// updater accepts. Unlike the unauthenticated answer, this may depend on what the host runs.
     pub fn hint(&self, host: HostId, now: Timestamp) -> Option<u64> {
         let packed = self.hosts.get(host)?;
         let answer = self.answer(Some(host), now);
@@ -188,8 +188,8 @@ impl RolloutView {
         is_due.then_some(answer.attempt)
     }
 
-    /// Why a group is not moving; nothing while it is, or when it has ended.
-    pub fn waiting(&self, group: usize, now: Timestamp) -> Option<BlockedBy> {
+    /// Why a group makes no progress; none while it does, or when it has finished.
+    pub fn blocked_by(&self, group: usize, now: Timestamp) -> Option<BlockedBy> {
         let (view, limits) = (self.groups.get(group)?, self.plan.groups.get(group)?);
         let record = &view.record;
         if let Some(Unreadable::Group { key }) = &view.unreadable {
@@ -224,7 +224,7 @@ impl RolloutView {
         }
         let is_open = record.window.is_some_and(|window| window.contains(now));
         if !is_open && record.run.is_none_or(|run| !run.contains(now)) {
-            // One that has begun is about to be taken up.
+            // A window that has begun is about to be opened.
             let opens = view.windows.next_opening(now).filter(|_| !view.windows.is_open(now))?;
             return (opens > now).then_some(BlockedBy::Window { opens });
         }

@@ -1,9 +1,9 @@
-//! A weekly window and what was last worked out of it. Asked by the engine at every event.
+//! A weekly window with its last computed spans. The engine asks it at every event.
 
 use jiff::Timestamp;
 use refit_types::{Span, WeeklyWindow};
 
-/// A weekly window with its open and next span: time zones are too slow to ask at every event.
+/// A weekly window with its open and next span cached: time zone arithmetic is too slow for every event.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowCache {
     window: WeeklyWindow,
@@ -17,7 +17,7 @@ struct Known {
     next: Option<Span>,
 }
 
-/// Two are the same if their windows are, whatever they were last asked.
+/// Equal if the windows are equal: the cache does not count.
 impl PartialEq for WindowCache {
     fn eq(&self, other: &Self) -> bool {
         self.window == other.window
@@ -42,7 +42,7 @@ impl WindowCache {
         Self { window, known: None }
     }
 
-    /// Works out what holds around that moment, so that asking is cheap until the next edge.
+    /// Fills the cache for that moment; it is valid until the window next opens or closes.
     pub(crate) fn refresh(&mut self, now: Timestamp) {
         if self.known.is_none_or(|known| !known.holds_at(now)) {
             self.known = Some(Known::of(&self.window, now));

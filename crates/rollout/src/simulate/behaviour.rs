@@ -8,11 +8,11 @@ use std::str::FromStr;
 pub struct Behaviour {
     /// The fewest and the most seconds that an upgrade takes.
     pub seconds: (u32, u32),
-    /// Of how many the updater undoes the upgrade.
+    /// The share whose updater rolls the update back.
     pub fail: Share,
-    /// How many take the upgrade up and never get anywhere.
+    /// The share that starts the update and never finishes.
     pub hang: Share,
-    /// How many are never heard again.
+    /// The share that disconnects for good.
     pub die: Share,
     /// The same seed makes the same run.
     pub seed: u64,
@@ -25,8 +25,8 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// What cannot be: more than all hosts, or a range that ends before it begins.
-    pub fn fault(&self) -> Option<String> {
+    /// A validation error, if there is one: more than all hosts, or a range that ends before it begins.
+    pub fn validation_error(&self) -> Option<String> {
         let shares = [self.fail, self.hang, self.die];
         if shares.iter().map(|share| share.0).sum::<u32>() > WHOLE {
             let [fail, hang, die] = shares;
@@ -37,7 +37,7 @@ impl Behaviour {
             .then(|| format!("an upgrade cannot take {fewest}-{most} seconds; expected 1-{LONGEST}"))
     }
 
-    /// What becomes of a host in that attempt.
+    /// The outcome of a host in that attempt.
     pub(super) fn fate(&self, host: u32, attempt: u16) -> Fate {
         let drawn = u32::try_from(self.draw(host, attempt, Purpose::Fate) % u64::from(WHOLE)).unwrap_or(0);
         let failed = self.fail.0;
@@ -62,7 +62,7 @@ impl Behaviour {
         u32::try_from(self.draw(host, attempt, purpose) % (u64::from(most) + 1)).unwrap_or(0)
     }
 
-    /// Depends on nothing but its arguments and the seed, so that nothing needs to be kept for a host.
+    /// Depends on nothing but its arguments and the seed, so that no state is needed for each host.
     fn draw(&self, host: u32, attempt: u16, purpose: Purpose) -> u64 {
         let what = u64::from(host) << 32 | u64::from(attempt) << 8 | purpose as u64;
         mixed(self.seed ^ mixed(what))
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let good = Behaviour::default();
-        assert_eq!(good.fault(), None);
+        assert_eq!(good.validation_error(), None);
         let too_many = Behaviour { fail: Share::ALL, die: "1%".parse().unwrap(), ..good };
-        assert!(too_many.fault().unwrap().contains("more than all"));
+        assert!(too_many.validation_error().unwrap().contains("more than all"));
         for seconds in [(5, 4), (0, 0), (1, 86_401)] {
-            assert!(Behaviour { seconds, ..good }.fault().is_some(), "{seconds:?}");
+            assert!(Behaviour { seconds, ..good }.validation_error().is_some(), "{seconds:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a rollout would do: the real engine, over hosts that are made up. Nothing waits; a week of a fleet
+//! Simulates a rollout: runs the real engine over simulated hosts and a simulated clock, so that a week of a fleet
 //! passes in seconds.
 
 mod behaviour;
@@ -30,13 +30,13 @@ pub struct Simulation {
     pub start: Timestamp,
     /// The hosts.
     pub fleet: Vec<Cohort>,
-    /// What they do once they are told.
+    /// How they respond to an update.
     pub behaviour: Behaviour,
     /// Stop after so many days, even if more is to come.
     pub days: u32,
 }
 
-/// What cannot be simulated.
+/// Why a simulation was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Impossible(String);
@@ -51,8 +51,8 @@ impl Simulation {
         if !(1..=MAX_DAYS).contains(&self.days) {
             return Err(Impossible(format!("{} days cannot be simulated; expected 1-{MAX_DAYS}", self.days)));
         }
-        match self.behaviour.fault() {
-            Some(fault) => Err(Impossible(fault)),
+        match self.behaviour.validation_error() {
+            Some(error) => Err(Impossible(error)),
             None => Ok(run::Run::new(self).until_the_end()),
         }
     }

@@ -10,15 +10,15 @@ use super::behaviour::{Fate, Purpose};
 use super::store::Store;
 use super::timeline::{GroupTimeline, Outcomes, Sample, Sampler, Timeline};
 use super::{Behaviour, Simulation};
-use crate::{Decision, Engine, HostTransition, InProgress, Marked};
+use crate::{Decision, Engine, HostTransition, InProgress, PlannedTransition};
 
 /// Hosts of one decision. Decisions are stored at once, so this changes nothing but memory.
 const BATCH: usize = 1000;
 
-/// Within so many seconds an agent hears that its upgrade is due, and says so.
+/// An agent receives the hint and acknowledges it within this many seconds.
 const HEARD_WITHIN: u32 = 5;
 
-/// A host does something: at most one for each host in flight is awaited.
+/// A future event of a host: at most one is queued for each host in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     at: u32,
@@ -47,7 +47,7 @@ pub(super) struct Run<'s> {
     now: u32,
 }
 
-/// What is noted of a group.
+/// The history of a group.
 struct Track {
     record: GroupRecord,
     hosts: u32,
@@ -109,7 +109,7 @@ impl<'s> Run<'s> {
         self.start.saturating_add(SignedDuration::from_secs(second.into())).unwrap_or(Timestamp::MAX)
     }
 
-    /// When something happens next: a host does something, or a moment passes that matters to the engine.
+    /// When the next event is due: of a host, or of the engine.
     fn next(&self) -> Option<u32> {
         let event = self.queue.peek().map(|Reverse(event)| event.at);
         let wake = self.engine.wake_at(self.at(self.now)).and_then(|at| {
@@ -121,7 +121,7 @@ impl<'s> Run<'s> {
         event.into_iter().chain(wake).min()
     }
 
-    /// Asks the engine until it has nothing more to say, and stores each decision at once.
+    /// Applies decisions until the engine has none left; each is stored at once.
     fn decide(&mut self) {
         let now = self.at(self.now);
         loop {
@@ -136,13 +136,13 @@ impl<'s> Run<'s> {
     }
 
     fn apply(&mut self, decision: Decision, now: Timestamp) {
-        for Marked { host: id, mark, .. } in decision.transitions {
+        for PlannedTransition { host: id, transition, .. } in decision.transitions {
             let host = Store::number(id);
-            self.store.mark(host, mark, self.now);
+            self.store.apply(host, transition, self.now);
             if let Some(facts) = self.store.facts(host) {
                 self.engine.host(&facts, Revision::default());
             }
-            if let (HostTransition::Start, Some(packed)) = (mark, self.store.host(host)) {
+            if let (HostTransition::Start, Some(packed)) = (transition, self.store.host(host)) {
                 let attempt = packed.attempt;
                 let heard = 1 + self.behaviour().up_to(HEARD_WITHIN - 1, host, attempt, Purpose::Hearing);
                 self.expect(What::Acknowledges, self.now + heard, host, attempt);
@@ -205,7 +205,7 @@ impl<'s> Run<'s> {
         self.engine.view().answer(Some(self.store.id(host)), self.at(self.now)).auto_update
     }
 
-    /// Whether nothing more can come: all groups have ended, or wait for one that halted.
+    /// Whether the rollout is over: all groups have finished, or wait for one that halted.
     fn is_settled(&self) -> bool {
         let halted = |group: &usize| self.tracks[*group].record.is_halted();
         let has_ended = |group: usize| {
@@ -227,7 +227,7 @@ impl<'s> Run<'s> {
         let plan = &self.simulation.plan;
         let mut groups = Vec::with_capacity(self.tracks.len());
         for (group, track) in self.tracks.into_iter().enumerate() {
-            let waiting = self.engine.view().waiting(group, end).map(|waiting| waiting.in_words(end));
+            let waiting = self.engine.view().blocked_by(group, end).map(|waiting| waiting.in_words(end));
             let of = by_group.get(group).copied().unwrap_or_default();
             groups.push(track.timeline(&plan.groups[group], of, waiting, end));
         }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::behaviour::{Behaviour, Purpose};
 use super::timeline::Outcomes;
-use crate::{Cohort, End, Ended, HostFacts, HostTransition, Plan};
+use crate::{AttemptEnd, Cohort, HostFacts, HostOutcome, HostTransition, Plan};
 
 const NEVER: u32 = u32::MAX;
 /// Before the start, for longer than anyone would wait.
@@ -123,9 +123,9 @@ impl Store {
             started: at(packed.started),
             ended: match packed.outcome {
                 Stored::Nothing => None,
-                Stored::Upgraded => Some(Ended::Upgraded),
-                Stored::Failed => Some(Ended::Failed { round: 0 }),
-                Stored::TimedOut => Some(Ended::TimedOut { round: 0 }),
+                Stored::Upgraded => Some(HostOutcome::Upgraded),
+                Stored::Failed => Some(HostOutcome::Failed { round: 0 }),
+                Stored::TimedOut => Some(HostOutcome::TimedOut { round: 0 }),
             },
             attempt: packed.attempt.into(),
             on_version: packed.is(ON_VERSION),
@@ -137,8 +137,8 @@ impl Store {
         })
     }
 
-    pub(super) fn mark(&mut self, host: u32, mark: HostTransition, now: u32) {
-        self.change(host, |packed| match mark {
+    pub(super) fn apply(&mut self, host: u32, transition: HostTransition, now: u32) {
+        self.change(host, |packed| match transition {
             HostTransition::Admit => packed.flags |= MEMBER,
             HostTransition::AdmitUpgraded => {
                 packed.flags |= MEMBER;
@@ -150,10 +150,10 @@ impl Store {
                 packed.outcome = Stored::Nothing;
                 packed.flags &= !(ACKNOWLEDGED | UNDONE);
             }
-            HostTransition::TakeBack => packed.started = NEVER,
-            HostTransition::Finish(End::Upgraded) => packed.outcome = Stored::Upgraded,
-            HostTransition::Finish(End::Undone | End::Lost) => packed.outcome = Stored::Failed,
-            HostTransition::Finish(End::TimedOut) => packed.outcome = Stored::TimedOut,
+            HostTransition::Revoke => packed.started = NEVER,
+            HostTransition::Finish(AttemptEnd::Upgraded) => packed.outcome = Stored::Upgraded,
+            HostTransition::Finish(AttemptEnd::Undone | AttemptEnd::Lost) => packed.outcome = Stored::Failed,
+            HostTransition::Finish(AttemptEnd::TimedOut) => packed.outcome = Stored::TimedOut,
         });
     }
 

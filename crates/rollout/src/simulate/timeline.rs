@@ -13,9 +13,9 @@ pub struct Timeline {
     pub schedule: Schedule,
     /// When it began.
     pub start: Timestamp,
-    /// When nothing more was to come, or when the simulation stopped.
+    /// When the rollout was over, or when the simulation stopped.
     pub end: Timestamp,
-    /// Whether nothing more was to come.
+    /// Whether the rollout was over.
     pub finished: bool,
     /// How many hosts there are.
     pub hosts: u32,
@@ -38,9 +38,9 @@ pub struct GroupTimeline {
     pub name: GroupName,
     /// Hosts that it takes.
     pub hosts: u32,
-    /// Hosts that were marked.
+    /// Hosts that became members.
     pub members: u32,
-    /// Where it stood in the end.
+    /// Its state at the end.
     pub state: GroupState,
     /// When it first opened.
     pub opened: Option<Timestamp>,
@@ -71,15 +71,15 @@ pub struct Outcomes {
     pub upgraded: u32,
     /// On the version before it began.
     pub had_it: u32,
-    /// Undone, or lost.
+    /// Rolled back, or lost.
     pub failed: u32,
     /// Told, and not upgraded in time.
     pub timed_out: u32,
     /// Told, and not ended when the simulation stopped.
     pub in_flight: u32,
-    /// Their updaters would not.
+    /// Held: their updaters refused the version.
     pub held: u32,
-    /// Nobody heard them.
+    /// Disconnected.
     pub away: u32,
     /// Never told.
     pub not_started: u32,

@@ -3,7 +3,7 @@
 use refit_rollout::HostFacts;
 use refit_types::{Group, GroupState, Outcome, Percent};
 
-use crate::cluster::{UNTIL_MIDNIGHT, cluster, group, host, is_halted, mark, pass, record};
+use crate::cluster::{UNTIL_MIDNIGHT, cluster, group, host, is_halted, pass, record, upgrade_of};
 use crate::world::{HostStep, Step, World};
 
 const UNDONE: &str = "rolled back by its updater at start: it did not start";
@@ -14,11 +14,11 @@ fn a_late_success_is_counted() {
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, 60);
-    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::TimedOut { .. })));
+    assert!(matches!(upgrade_of(&world, 0).outcome, Some(Outcome::TimedOut { .. })));
     assert_eq!((record(&world, 0).timed_out, record(&world, 0).upgraded), (1, 0));
     host(&mut world, 0, HostStep::Upgrade);
     pass(&mut world, 1);
-    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
+    assert!(matches!(upgrade_of(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
     assert_eq!((record(&world, 0).timed_out, record(&world, 0).upgraded), (0, 1));
 }
 
@@ -34,8 +34,8 @@ fn who_runs_the_version_is_in_flight_until_its_updater_finds_it_good() {
     host(&mut world, 0, HostStep::Upgrade);
     host(&mut world, 1, HostStep::Fail);
     pass(&mut world, 1);
-    assert!(matches!(mark(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
-    assert!(matches!(mark(&world, 1).outcome, Some(Outcome::Failed { .. })));
+    assert!(matches!(upgrade_of(&world, 0).outcome, Some(Outcome::Upgraded { .. })));
+    assert!(matches!(upgrade_of(&world, 1).outcome, Some(Outcome::Failed { .. })));
 }
 
 #[test]
@@ -44,9 +44,9 @@ fn who_did_not_acknowledge_has_one_polling_period_more() {
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, 60 + 599);
-    assert!(mark(&world, 0).outcome.is_some() && mark(&world, 1).outcome.is_none());
+    assert!(upgrade_of(&world, 0).outcome.is_some() && upgrade_of(&world, 1).outcome.is_none());
     pass(&mut world, 1);
-    assert!(matches!(mark(&world, 1).outcome, Some(Outcome::TimedOut { .. })));
+    assert!(matches!(upgrade_of(&world, 1).outcome, Some(Outcome::TimedOut { .. })));
 }
 
 #[test]
@@ -57,9 +57,11 @@ fn a_started_host_that_is_lost_has_failed_but_not_for_a_time_in_which_nobody_lis
     pass(&mut world, 100);
     world.step(&Step::Outage { server: 0 }).unwrap();
     pass(&mut world, 129);
-    assert_eq!(mark(&world, 0).outcome, None);
+    assert_eq!(upgrade_of(&world, 0).outcome, None);
     pass(&mut world, 1);
-    let Some(Outcome::Failed { reason, .. }) = mark(&world, 0).outcome else { panic!("it did not fail") };
+    let Some(Outcome::Failed { reason, .. }) = upgrade_of(&world, 0).outcome else {
+        panic!("it did not fail")
+    };
     assert_eq!(&*reason, "its heartbeat was lost at 2026-07-02 00:00:00 UTC");
 }
 
@@ -73,12 +75,13 @@ fn a_host_that_was_given_up_says_itself_what_happened_once_it_is_back() {
     host(&mut world, 1, HostStep::Acknowledge);
     pass(&mut world, 60);
     let because = |world: &World, number: usize| {
-        let instance = world.store.records.instance(world.ids[number]).unwrap();
-        HostFacts::failed_because(world.servers[0].engine.plan(), instance)
+        let host_record = world.store.records.host_record(world.ids[number]).unwrap();
+        HostFacts::failed_because(world.servers[0].engine.plan(), host_record)
     };
     assert_eq!(because(&world, 0).unwrap(), "its heartbeat was lost at 2026-07-02 00:00:00 UTC");
     assert!(
-        matches!(mark(&world, 1).outcome, Some(Outcome::TimedOut { .. })) && because(&world, 1).is_none()
+        matches!(upgrade_of(&world, 1).outcome, Some(Outcome::TimedOut { .. }))
+            && because(&world, 1).is_none()
     );
     host(&mut world, 0, HostStep::Return);
     for number in [0, 1] {
@@ -103,7 +106,7 @@ fn a_report_of_another_attempt_changes_nothing() {
     ] {
         host(&mut world, 0, step);
         pass(&mut world, 1);
-        assert_eq!((mark(&world, 0).outcome, record(&world, 0).in_flight), (None, 1));
+        assert_eq!((upgrade_of(&world, 0).outcome, record(&world, 0).in_flight), (None, 1));
     }
     host(&mut world, 0, HostStep::Fail);
     pass(&mut world, 1);
@@ -119,7 +122,7 @@ fn a_host_that_joined_again_does_not_inherit_what_it_reports_of_an_old_attempt()
     }
     pass(&mut world, UNTIL_MIDNIGHT);
     assert_eq!(
-        [0, 1].map(|number| (mark(&world, number).attempt, mark(&world, number).outcome)),
+        [0, 1].map(|number| (upgrade_of(&world, number).attempt, upgrade_of(&world, number).outcome)),
         [(2, None), (2, None)]
     );
     let is_acknowledged = world.servers[0].engine.view().facts(world.ids[1]).unwrap().acknowledged;
@@ -129,9 +132,9 @@ fn a_host_that_joined_again_does_not_inherit_what_it_reports_of_an_old_attempt()
 #[test]
 fn an_attempt_that_cannot_be_counted_on_does_not_break_anything() {
     let mut world = cluster(vec![group(0)], 1);
-    let mut instance = world.store.records.instance(world.ids[0]).unwrap().clone();
-    instance.report.as_mut().unwrap().hint_acknowledged = u64::MAX;
-    world.store.put_together(None, vec![(world.ids[0], Some(Box::new(instance)))], world.now);
+    let mut host_record = world.store.records.host_record(world.ids[0]).unwrap().clone();
+    host_record.report.as_mut().unwrap().hint_acknowledged = u64::MAX;
+    world.store.put_together(None, vec![(world.ids[0], Some(Box::new(host_record)))], world.now);
     world.step(&Step::Pass { seconds: UNTIL_MIDNIGHT }).unwrap();
     let (server, now) = (&mut world.servers[0], world.now);
     server.catch_up_with_all(&world.store);
@@ -141,5 +144,5 @@ fn an_attempt_that_cannot_be_counted_on_does_not_break_anything() {
         }
         server.catch_up_with_all(&world.store);
     }
-    assert_eq!(mark(&world, 0).attempt, u64::MAX);
+    assert_eq!(upgrade_of(&world, 0).attempt, u64::MAX);
 }

@@ -86,17 +86,17 @@ pub fn record(world: &World, group: u8) -> GroupRecord {
     world.store.records.group(&format!("g{group}"))
 }
 
-pub fn mark(world: &World, number: usize) -> Upgrade {
-    *world.store.records.instance(world.ids[number]).unwrap().upgrade.clone().unwrap()
+pub fn upgrade_of(world: &World, number: usize) -> Upgrade {
+    *world.store.records.host_record(world.ids[number]).unwrap().upgrade.clone().unwrap()
 }
 
 pub fn is_told(world: &World, number: usize) -> bool {
     world.servers[0].engine.view().answer(Some(world.ids[number]), world.now).auto_update
 }
 
-pub fn waiting(world: &World, group: usize) -> Option<String> {
+pub fn blocked_by(world: &World, group: usize) -> Option<String> {
     let engine = &world.servers[0].engine;
-    engine.view().waiting(group, world.now).map(|waiting| waiting.in_words(world.now))
+    engine.view().blocked_by(group, world.now).map(|blocked_by| blocked_by.in_words(world.now))
 }
 
 pub fn is_halted(world: &World, group: u8) -> bool {

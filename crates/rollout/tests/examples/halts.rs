@@ -3,7 +3,8 @@
 use refit_types::{GroupState, Outcome};
 
 use crate::cluster::{
-    HOUR, UNTIL_MIDNIGHT, cluster, group, host, is_halted, is_told, mark, operator, pass, record, waiting,
+    HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, group, host, is_halted, is_told, operator, pass, record,
+    upgrade_of,
 };
 use crate::world::{HostStep, OperatorStep};
 
@@ -14,9 +15,11 @@ fn a_halt_says_why_and_nobody_is_told_to_go_any_more() {
     host(&mut world, 5, HostStep::Acknowledge);
     (0..4).for_each(|number| host(&mut world, number, HostStep::Fail));
     pass(&mut world, 1);
-    assert_eq!(waiting(&world, 0).unwrap(), "halted: 4 of 120 failed, limit 0%");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "halted: 4 of 120 failed, limit 0%");
     assert!((0..120).all(|number| !is_told(&world, number)));
-    let Some(Outcome::Failed { reason, .. }) = mark(&world, 0).outcome else { panic!("it did not fail") };
+    let Some(Outcome::Failed { reason, .. }) = upgrade_of(&world, 0).outcome else {
+        panic!("it did not fail")
+    };
     assert_eq!(&*reason, "rolled back by its updater at start: it did not start");
 }
 
@@ -29,7 +32,7 @@ fn time_outs_have_a_threshold_of_their_own() {
     pass(&mut world, 60);
     assert!(!is_halted(&world, 0), "1 of 10 is 10%, which is allowed");
     pass(&mut world, 600);
-    assert_eq!(waiting(&world, 0).unwrap(), "halted: 2 of 10 timed out, limit 10%");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "halted: 2 of 10 timed out, limit 10%");
 }
 
 #[test]
@@ -41,7 +44,7 @@ fn a_halt_takes_back_only_what_nobody_acknowledged() {
     pass(&mut world, 1);
     assert!(is_halted(&world, 0) && record(&world, 0).in_flight == 1);
     pass(&mut world, 60);
-    assert_eq!((record(&world, 0).timed_out, mark(&world, 2).start_time), (1, None));
+    assert_eq!((record(&world, 0).timed_out, upgrade_of(&world, 2).start_time), (1, None));
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn a_halt_lasts_until_an_operator_runs_the_group_and_then_there_is_a_new_attempt
     operator(&mut world, OperatorStep::Run { group: 0 });
     pass(&mut world, 0);
     assert_eq!((record(&world, 0).state, record(&world, 0).failed), (GroupState::Active, 0));
-    assert_eq!([0, 1, 2].map(|number| mark(&world, number).attempt), [1, 2, 2]);
+    assert_eq!([0, 1, 2].map(|number| upgrade_of(&world, number).attempt), [1, 2, 2]);
     assert!(is_told(&world, 1) && record(&world, 0).in_flight == 2);
 }
 

@@ -13,7 +13,7 @@ fn steps(world: &mut World, steps: &[Step]) {
 
 #[test]
 fn a_server_that_has_not_heard_of_the_hosts_neither_opens_nor_seals_nor_ends_a_group() {
-    // The first one marks a host at a time; the second one has read of the epoch and has heard of no host.
+    // The first server decides for one host at a time; the second one knows the epoch and no host.
     let mut world = cluster_of(&[1, 200], vec![group(0)], 3);
     operator(&mut world, OperatorStep::Version { version: 2 });
     let (look, decide) = (Step::Look { server: 1 }, Step::Decide { server: 1 });

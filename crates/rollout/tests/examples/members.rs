@@ -3,7 +3,7 @@
 use refit_types::{Group, GroupState, Percent};
 
 use crate::cluster::{
-    HOUR, UNTIL_MIDNIGHT, cluster, cluster_of, group, host, is_told, pass, record, waiting,
+    HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, cluster_of, group, host, is_told, pass, record,
 };
 use crate::world::HostStep;
 
@@ -22,7 +22,7 @@ fn zero_percent_in_flight_starts_nobody() {
     let mut world = cluster(vec![Group { max_in_flight: Percent::ZERO, ..group(0) }], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     assert_eq!((record(&world, 0).members, record(&world, 0).in_flight), (2, 0));
-    assert_eq!(waiting(&world, 0).unwrap(), "max_in_flight is 0%: no host may start");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "max_in_flight is 0%: no host may start");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_few_members_that_are_away_are_left_behind_after_ten_minutes() {
         host(&mut world, number, HostStep::Upgrade);
         pass(&mut world, 1);
     }
-    assert_eq!(waiting(&world, 0).unwrap(), "waiting for 1 of 10 members that are away");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "waiting for 1 of 10 members that are away");
     pass(&mut world, 590);
     assert_eq!(record(&world, 0).state, GroupState::Active);
     pass(&mut world, 1);

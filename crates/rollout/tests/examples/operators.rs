@@ -3,8 +3,8 @@
 use refit_types::{Group, Percent};
 
 use crate::cluster::{
-    HOUR, UNTIL_MIDNIGHT, cluster, cluster_of, group, host, is_halted, is_told, mark, operator, pass, record,
-    waiting,
+    HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, cluster_of, group, host, is_halted, is_told, operator, pass,
+    record, upgrade_of,
 };
 use crate::world::{HostStep, OperatorStep};
 
@@ -19,7 +19,7 @@ fn a_new_epoch_resets_everything() {
     assert!(!is_halted(&world, 0) && record(&world, 0).members == 0);
     pass(&mut world, 1);
     assert_eq!((record(&world, 0).members, record(&world, 0).in_flight, record(&world, 0).failed), (3, 3, 0));
-    assert_eq!([0, 1, 2].map(|number| mark(&world, number).attempt), [2, 2, 2]);
+    assert_eq!([0, 1, 2].map(|number| upgrade_of(&world, number).attempt), [2, 2, 2]);
 }
 
 #[test]
@@ -29,14 +29,14 @@ fn switching_off_stops_all_and_takes_it_back_uncounted() {
     host(&mut world, 0, HostStep::Acknowledge);
     operator(&mut world, OperatorStep::Switch { on: false });
     pass(&mut world, 1);
-    assert_eq!(waiting(&world, 0).unwrap(), "automatic updates are disabled");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "automatic updates are disabled");
     assert!(!is_told(&world, 0) && !is_told(&world, 1) && record(&world, 0).in_flight == 0);
     pass(&mut world, HOUR);
     assert_eq!((record(&world, 0).failed, record(&world, 0).timed_out), (0, 0));
     operator(&mut world, OperatorStep::Switch { on: true });
     pass(&mut world, 1);
     assert!(is_told(&world, 0) && is_told(&world, 1));
-    assert_eq!([0, 1].map(|number| mark(&world, number).attempt), [2, 2]);
+    assert_eq!([0, 1].map(|number| upgrade_of(&world, number).attempt), [2, 2]);
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn a_pause_keeps_hosts_from_starting_and_leaves_those_that_did() {
     host(&mut world, 0, HostStep::Upgrade);
     pass(&mut world, 120);
     assert!(is_told(&world, 0) && !is_told(&world, 1));
-    assert_eq!(waiting(&world, 0).unwrap(), "paused 2 min ago");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "paused 2 min ago");
     operator(&mut world, OperatorStep::Pause);
     operator(&mut world, OperatorStep::ResumeGroup { group: 0 });
     pass(&mut world, 3 * HOUR);
-    assert_eq!(waiting(&world, 0).unwrap(), "the rollout was paused 3 h ago");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "the rollout was paused 3 h ago");
     operator(&mut world, OperatorStep::Resume);
     pass(&mut world, 1);
     assert!(is_told(&world, 1));

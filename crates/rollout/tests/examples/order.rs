@@ -3,7 +3,8 @@
 use refit_types::{Group, GroupState, Percent};
 
 use crate::cluster::{
-    UNTIL_MIDNIGHT, cluster, group, host, is_halted, is_told, join, mark, operator, pass, record, waiting,
+    UNTIL_MIDNIGHT, blocked_by, cluster, group, host, is_halted, is_told, join, operator, pass, record,
+    upgrade_of,
 };
 use crate::world::{HostStep, OperatorStep, Step};
 
@@ -14,14 +15,14 @@ fn groups_wait_for_all_that_come_before() {
     (0..3).for_each(|number| join(&mut world, number, number));
     pass(&mut world, UNTIL_MIDNIGHT);
     assert_eq!([0, 1, 2].map(|number| is_told(&world, number)), [false, false, true]);
-    assert_eq!(waiting(&world, 0).unwrap(), "waiting for g1, g2");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "waiting for g1, g2");
     host(&mut world, 2, HostStep::Upgrade);
     pass(&mut world, 1);
     assert!(!is_told(&world, 0) && is_told(&world, 1));
     host(&mut world, 1, HostStep::Fail);
     pass(&mut world, 1);
     assert!(is_halted(&world, 1) && !is_told(&world, 0));
-    assert_eq!(waiting(&world, 0).unwrap(), "waiting for g1");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "waiting for g1");
 }
 
 #[test]
@@ -30,7 +31,7 @@ fn run_opens_a_window_now_but_not_before_what_the_group_requires() {
     operator(&mut world, OperatorStep::Run { group: 1 });
     pass(&mut world, 1);
     assert_eq!(
-        (record(&world, 1).state, waiting(&world, 1).unwrap().as_str()),
+        (record(&world, 1).state, blocked_by(&world, 1).unwrap().as_str()),
         (GroupState::Scheduled, "waiting for g0")
     );
     operator(&mut world, OperatorStep::Run { group: 0 });
@@ -58,7 +59,7 @@ fn nobody_starts_if_what_comes_before_halts_while_that_is_decided() {
         world.step(&step).unwrap_or_else(|broken| panic!("{broken}"));
     }
     assert!(is_halted(&world, 1));
-    assert_eq!((mark(&world, 1).attempt, world.tally["Refused"]), (0, 1));
+    assert_eq!((upgrade_of(&world, 1).attempt, world.tally["Refused"]), (0, 1));
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_group_that_has_succeeded_stays_so_when_it_is_run_by_hand_and_blocks_nobody(
     pass(&mut world, 1);
     let after = record(&world, 0);
     assert_eq!((after.state, after.failed, after.since), (GroupState::Succeeded, 0, before.since));
-    assert_eq!((mark(&world, 1).attempt, is_told(&world, 1)), (2, true), "it has another attempt");
+    assert_eq!((upgrade_of(&world, 1).attempt, is_told(&world, 1)), (2, true), "it has another attempt");
     assert!(is_told(&world, 3), "and who comes next goes on");
     host(&mut world, 1, HostStep::Upgrade);
     pass(&mut world, 1);

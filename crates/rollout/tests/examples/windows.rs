@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::{Group, GroupState, Percent, WeeklyWindow};
 
 use crate::cluster::{
-    HOUR, UNTIL_MIDNIGHT, cluster, every_night, group, host, is_told, join, mark, operator, pass, record,
-    waiting,
+    HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, every_night, group, host, is_told, join, operator, pass,
+    record, upgrade_of,
 };
 use crate::world::{HostStep, OperatorStep, World};
 
@@ -19,14 +19,14 @@ fn a_group_opens_in_its_window_and_succeeds_once_all_have_the_version() {
     (0..3).for_each(|number| host(&mut world, number, HostStep::Upgrade));
     pass(&mut world, 1);
     assert_eq!((record(&world, 0).state, record(&world, 0).upgraded), (GroupState::Succeeded, 3));
-    assert_eq!(waiting(&world, 0), None);
+    assert_eq!(blocked_by(&world, 0), None);
 }
 
 #[test]
 fn a_group_without_members_succeeds_when_it_opens() {
     let mut world = cluster(vec![group(0)], 0);
     pass(&mut world, UNTIL_MIDNIGHT - 1);
-    assert_eq!(waiting(&world, 0).unwrap(), "window opens in 1 s");
+    assert_eq!(blocked_by(&world, 0).unwrap(), "window opens in 1 s");
     pass(&mut world, 1);
     assert_eq!((record(&world, 0).state, record(&world, 0).members), (GroupState::Succeeded, 0));
 }
@@ -67,7 +67,7 @@ fn a_start_that_nobody_acknowledged_is_taken_back_when_the_window_closes() {
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, HOUR);
     assert!(is_told(&world, 0) && !is_told(&world, 1));
-    assert!(mark(&world, 0).start_time.is_some() && mark(&world, 1).start_time.is_none());
+    assert!(upgrade_of(&world, 0).start_time.is_some() && upgrade_of(&world, 1).start_time.is_none());
     let record = record(&world, 0);
     assert_eq!((record.in_flight, record.failed, record.timed_out), (1, 0, 0));
 }
@@ -100,15 +100,15 @@ fn a_rollout_goes_on_over_midnight_in_a_window_of_all_hours() {
     pass(&mut world, 0);
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, 59);
-    let (before, started) = (record(&world, 0), mark(&world, 0));
+    let (before, started) = (record(&world, 0), upgrade_of(&world, 0));
     assert_eq!([0, 1, 2, 3].map(|number| is_told(&world, number)), [true, true, false, false]);
 
     pass(&mut world, 1);
     let after = record(&world, 0);
     assert_eq!(after.window.unwrap().start, before.window.unwrap().end, "the next day's follows at once");
     assert_eq!((after.state, after.members, after.in_flight), (GroupState::Active, 4, 2));
-    assert_eq!(mark(&world, 0), started, "it is on its way, and has not lost a second");
-    assert_eq!((mark(&world, 1).attempt, started.attempt), (2, 1), "it is told anew");
+    assert_eq!(upgrade_of(&world, 0), started, "it is on its way, and has not lost a second");
+    assert_eq!((upgrade_of(&world, 1).attempt, started.attempt), (2, 1), "it is told anew");
     assert_eq!([0, 1, 2, 3].map(|number| is_told(&world, number)), [true, true, false, false]);
 
     for number in 0..4 {

@@ -63,20 +63,20 @@ pub fn after(from: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// Since when no server hears the host.
-pub fn lost_since(instance: &HostRecord) -> Option<Timestamp> {
-    if instance.server.is_some() { None } else { Some(instance.last_seen) }
+pub fn lost_since(host_record: &HostRecord) -> Option<Timestamp> {
+    if host_record.server.is_some() { None } else { Some(host_record.last_seen) }
 }
 
 /// Whether the host is heard, or was less than half a minute ago.
-pub fn is_live(instance: &HostRecord, now: Timestamp) -> bool {
-    lost_since(instance).is_none_or(|since| now < after(since, EXPIRY))
+pub fn is_live(host_record: &HostRecord, now: Timestamp) -> bool {
+    lost_since(host_record).is_none_or(|since| now < after(since, EXPIRY))
 }
 
 /// The highest attempt that anyone knows of: the record, the host's agent, or its updater.
-pub fn last_attempt(instance: &HostRecord) -> u64 {
-    let stored = instance.upgrade.iter().map(|upgrade| upgrade.attempt);
-    let acknowledged = instance.report.iter().map(|report| report.hint_acknowledged);
-    let updater = instance.report.iter().filter_map(|report| report.updater.as_ref());
+pub fn last_attempt(host_record: &HostRecord) -> u64 {
+    let stored = host_record.upgrade.iter().map(|upgrade| upgrade.attempt);
+    let acknowledged = host_record.report.iter().map(|report| report.hint_acknowledged);
+    let updater = host_record.report.iter().filter_map(|report| report.updater.as_ref());
     let undone = updater.filter_map(|updater| updater.last_failure.as_ref()).map(|failure| failure.attempt);
     stored.chain(acknowledged).chain(undone).max().unwrap_or(0)
 }
@@ -95,37 +95,37 @@ impl Said {
     }
 
     /// What is said of the host's upgrade in this epoch, in a group that there is.
-    pub fn mark<'a>(&self, instance: &'a HostRecord) -> Option<&'a Upgrade> {
-        let upgrade = instance.upgrade.as_deref()?;
+    pub fn upgrade_of<'a>(&self, host_record: &'a HostRecord) -> Option<&'a Upgrade> {
+        let upgrade = host_record.upgrade.as_deref()?;
         let is_known = self.groups().iter().any(|group| group.name == upgrade.group_name);
         (upgrade.epoch == self.rollout.epoch && is_known).then_some(upgrade)
     }
 
     /// The name of the host's group: the one it is a member of, or the first that takes it.
-    pub fn group_of(&self, instance: &HostRecord) -> Option<&str> {
-        if let Some(upgrade) = self.mark(instance) {
+    pub fn group_of(&self, host_record: &HostRecord) -> Option<&str> {
+        if let Some(upgrade) = self.upgrade_of(host_record) {
             let name = upgrade.group_name.as_str();
             return self.groups().iter().map(|group| group.name.as_str()).find(|known| *known == name);
         }
-        instance.report.as_ref()?;
-        let takes = |group: &&Group| takes(&group.agents, instance);
+        host_record.report.as_ref()?;
+        let takes = |group: &&Group| takes(&group.agents, host_record);
         self.groups().iter().find(takes).map(|group| group.name.as_str())
     }
 
-    pub fn runs_version(&self, instance: &HostRecord) -> bool {
-        instance.report.as_ref().is_some_and(|report| report.version == self.rollout.version)
+    pub fn runs_version(&self, host_record: &HostRecord) -> bool {
+        host_record.report.as_ref().is_some_and(|report| report.version == self.rollout.version)
     }
 
     /// Whether it runs the version, and its updater does not take another one for installed.
-    pub fn has_version(&self, instance: &HostRecord) -> bool {
-        let Some(report) = instance.report.as_ref() else { return false };
+    pub fn has_version(&self, host_record: &HostRecord) -> bool {
+        let Some(report) = host_record.report.as_ref() else { return false };
         let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
         let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
         report.version == self.rollout.version && installed.unwrap_or(&report.version) == &report.version
     }
 
-    pub fn is_held(&self, instance: &HostRecord) -> bool {
-        let Some(updater) = instance.report.as_ref().and_then(|report| report.updater.as_ref()) else {
+    pub fn is_held(&self, host_record: &HostRecord) -> bool {
+        let Some(updater) = host_record.report.as_ref().and_then(|report| report.updater.as_ref()) else {
             return false;
         };
         let is_pinned = match &updater.pinned_version {
@@ -135,20 +135,20 @@ impl Said {
         updater.held.is_some() || is_pinned || !updater.agent_updates_enabled
     }
 
-    pub fn has_acknowledged(&self, instance: &HostRecord) -> bool {
-        let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
-        attempt != 0 && instance.report.as_ref().is_some_and(|report| report.hint_acknowledged == attempt)
+    pub fn has_acknowledged(&self, host_record: &HostRecord) -> bool {
+        let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+        attempt != 0 && host_record.report.as_ref().is_some_and(|report| report.hint_acknowledged == attempt)
     }
 
     /// Whether a start is of no use once the window is closed: nobody knows of it, or nobody may go.
-    pub fn goes_in_vain(&self, instance: &HostRecord) -> bool {
-        !self.config.agent_auto_update.enabled || !self.has_acknowledged(instance)
+    pub fn goes_in_vain(&self, host_record: &HostRecord) -> bool {
+        !self.config.agent_auto_update.enabled || !self.has_acknowledged(host_record)
     }
 
     /// Whether the updater says that it undid this very attempt at this very version.
-    pub fn is_undone(&self, instance: &HostRecord) -> bool {
-        let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
-        let updater = instance.report.as_ref().and_then(|report| report.updater.as_ref());
+    pub fn is_undone(&self, host_record: &HostRecord) -> bool {
+        let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+        let updater = host_record.report.as_ref().and_then(|report| report.updater.as_ref());
         let failure = updater.and_then(|updater| updater.last_failure.as_ref());
         failure.is_some_and(|failure| {
             attempt != 0 && failure.attempt == attempt && failure.version == self.rollout.version
@@ -156,17 +156,17 @@ impl Said {
     }
 
     /// What a member of a group that is in that round is doing.
-    pub fn doing(&self, instance: &HostRecord, round: u32) -> Option<Doing> {
-        let mark = self.mark(instance)?;
+    pub fn doing(&self, host_record: &HostRecord, round: u32) -> Option<Doing> {
+        let upgrade = self.upgrade_of(host_record)?;
         let is_unfinished_again = |then: u32| then < round;
-        Some(match &mark.outcome {
+        Some(match &upgrade.outcome {
             Some(Outcome::Upgraded { .. }) => Doing::Upgraded,
-            Some(Outcome::Failed { .. }) if !is_unfinished_again(mark.round) => Doing::Failed,
-            Some(Outcome::TimedOut { .. }) if !is_unfinished_again(mark.round) => Doing::TimedOut,
-            None if mark.start_time.is_some() => Doing::InFlight,
-            _ if self.has_version(instance) => Doing::HasIt,
-            _ if self.is_held(instance) => Doing::Held,
-            _ if lost_since(instance).is_some() => Doing::Away,
+            Some(Outcome::Failed { .. }) if !is_unfinished_again(upgrade.round) => Doing::Failed,
+            Some(Outcome::TimedOut { .. }) if !is_unfinished_again(upgrade.round) => Doing::TimedOut,
+            None if upgrade.start_time.is_some() => Doing::InFlight,
+            _ if self.has_version(host_record) => Doing::HasIt,
+            _ if self.is_held(host_record) => Doing::Held,
+            _ if lost_since(host_record).is_some() => Doing::Away,
             _ => Doing::Ready,
         })
     }
@@ -223,19 +223,19 @@ impl Said {
     }
 
     /// When the started host has timed out. After an outage it gets the time to come back and report.
-    pub fn times_out_at(&self, instance: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
-        let mark = self.mark(instance)?;
-        let group = self.group(mark.group_name.as_str());
+    pub fn times_out_at(&self, host_record: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
+        let upgrade = self.upgrade_of(host_record)?;
+        let group = self.group(upgrade.group_name.as_str());
         let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
-        let polling = if self.has_acknowledged(instance) { 0 } else { POLLING };
-        Some(after(mark.start_time?, own + polling).max(after(reachable_since, EXPIRY)))
+        let polling = if self.has_acknowledged(host_record) { 0 } else { POLLING };
+        Some(after(upgrade.start_time?, own + polling).max(after(reachable_since, EXPIRY)))
     }
 
     /// When the started host has failed because nobody hears it.
-    pub fn is_lost_at(&self, instance: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
-        let mark = self.mark(instance)?;
-        let group = self.group(mark.group_name.as_str());
-        let since = lost_since(instance)?.max(mark.start_time?).max(reachable_since);
+    pub fn is_lost_at(&self, host_record: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
+        let upgrade = self.upgrade_of(host_record)?;
+        let group = self.group(upgrade.group_name.as_str());
+        let since = lost_since(host_record)?.max(upgrade.start_time?).max(reachable_since);
         Some(after(since, EXPIRY + i64::from(group.failure_seconds)))
     }
 
@@ -253,7 +253,7 @@ impl Said {
     /// What `find` must answer: whether to go, over how many seconds, as which attempt.
     pub fn answer(
         &self,
-        instance: Option<&HostRecord>,
+        host_record: Option<&HostRecord>,
         record: impl Fn(&str) -> GroupRecord,
         now: Timestamp,
     ) -> (bool, u32, u64) {
@@ -263,7 +263,8 @@ impl Said {
             Schedule::Regular => &policy.regular,
             Schedule::Critical => &policy.critical,
         };
-        let Some((instance, name)) = instance.and_then(|instance| Some((instance, self.group_of(instance)?)))
+        let Some((host_record, name)) =
+            host_record.and_then(|host_record| Some((host_record, self.group_of(host_record)?)))
         else {
             let is_open = open_window(&by_policy.window, now).is_some();
             return (policy.enabled && is_open, by_policy.jitter_seconds, 0);
@@ -271,23 +272,24 @@ impl Said {
         let (group, record) = (self.group(name), record(name));
         let jitter = group.jitter_seconds;
         let is_halted = matches!(record.state, GroupState::Halted(_));
-        let mark = self.mark(instance);
-        let Some((mark, started)) = mark.and_then(|mark| Some((mark, mark.start_time?))) else {
+        let upgrade = self.upgrade_of(host_record);
+        let Some((upgrade, started)) = upgrade.and_then(|upgrade| Some((upgrade, upgrade.start_time?)))
+        else {
             return (false, jitter, 0);
         };
         let in_window = record
             .window
             .is_some_and(|window| window.start <= now && now < window.end && started >= window.start);
-        let under_way = self.has_acknowledged(instance)
+        let under_way = self.has_acknowledged(host_record)
             && now < after(started, i64::from(jitter) + i64::from(group.timeout_seconds));
         let is_told = policy.enabled && !is_halted && (in_window || under_way);
-        (is_told, jitter, if is_told { mark.attempt } else { 0 })
+        (is_told, jitter, if is_told { upgrade.attempt } else { 0 })
     }
 }
 
 /// Knows one form of expression only: `labels["role"] == "x"`.
-pub fn takes(selector: &Selector, instance: &HostRecord) -> bool {
-    let Some(report) = &instance.report else { return false };
+pub fn takes(selector: &Selector, host_record: &HostRecord) -> bool {
+    let Some(report) = &host_record.report else { return false };
     let role = |expression: &refit_types::Expression| {
         let source = expression.source().to_owned();
         source.split('"').nth(3).map(str::to_owned).unwrap()

@@ -86,34 +86,34 @@ impl World {
         let now = self.now;
         match step {
             HostStep::Join { role, version: number } => {
-                if self.store.records.instance(id).is_none() {
-                    let mut instance = joined(id, now);
-                    instance.report = Some(report(version(*number), labels(*role)));
-                    instance.server = Some("one".into());
-                    self.put(instance);
+                if self.store.records.host_record(id).is_none() {
+                    let mut host_record = joined(id, now);
+                    host_record.report = Some(report(version(*number), labels(*role)));
+                    host_record.server = Some("one".into());
+                    self.put(host_record);
                 }
             }
             HostStep::JoinAgain { role, acknowledged, undone } => {
-                if self.store.records.instance(id).is_none() {
-                    let mut instance = joined(id, now);
+                if self.store.records.host_record(id).is_none() {
+                    let mut host_record = joined(id, now);
                     let mut report = report(version(0), labels(*role));
                     report.hint_acknowledged = u64::from(*acknowledged);
                     let wanted = self.said().rollout.version.clone();
                     tell(&mut report, &HostStep::Fail, u64::from(*undone), &wanted, now);
-                    instance.report = Some(report);
-                    instance.server = Some("one".into());
-                    self.put(instance);
+                    host_record.report = Some(report);
+                    host_record.server = Some("one".into());
+                    self.put(host_record);
                 }
             }
             HostStep::JoinSilently => {
-                if self.store.records.instance(id).is_none() {
+                if self.store.records.host_record(id).is_none() {
                     self.put(joined(id, now));
                 }
             }
             HostStep::Remove => self.remove(id),
-            HostStep::Leave => self.change(id, |instance| {
-                instance.last_seen = now;
-                instance.server = None;
+            HostStep::Leave => self.change(id, |host_record| {
+                host_record.last_seen = now;
+                host_record.server = None;
             }),
             step => {
                 let wanted = self.said().rollout.version.clone();
@@ -122,41 +122,41 @@ impl World {
         }
     }
 
-    fn put(&mut self, instance: HostRecord) {
-        self.store.put_together(None, vec![(instance.host_id, Some(Box::new(instance)))], self.now);
+    fn put(&mut self, host_record: HostRecord) {
+        self.store.put_together(None, vec![(host_record.host_id, Some(Box::new(host_record)))], self.now);
     }
 
     fn change(&mut self, id: HostId, change: impl FnOnce(&mut HostRecord)) {
-        let Some(mut instance) = self.store.records.instance(id).cloned() else { return };
-        change(&mut instance);
-        self.put(instance);
+        let Some(mut host_record) = self.store.records.host_record(id).cloned() else { return };
+        change(&mut host_record);
+        self.put(host_record);
     }
 
     /// A heartbeat: the host is heard, and says something.
     fn change_report(&mut self, id: HostId, change: impl FnOnce(&mut Report, u64)) {
         let now = self.now;
-        self.change(id, |instance| {
-            let attempt = instance.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
-            let mut said = instance.report.take().unwrap_or_else(|| report(version(0), labels(0)));
+        self.change(id, |host_record| {
+            let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+            let mut said = host_record.report.take().unwrap_or_else(|| report(version(0), labels(0)));
             change(&mut said, attempt);
-            instance.report = Some(said);
-            instance.server = Some("one".into());
-            instance.last_seen = now;
+            host_record.report = Some(said);
+            host_record.server = Some("one".into());
+            host_record.last_seen = now;
         });
     }
 
     fn remove(&mut self, id: HostId) {
-        let Some(instance) = self.store.records.instance(id).cloned() else { return };
+        let Some(host_record) = self.store.records.host_record(id).cloned() else { return };
         let said = self.said();
         let plan = refit_rollout::Plan::new(&said.rollout, Default::default(), &said.config);
-        let facts = facts(&plan, &instance);
-        let mark = said.mark(&instance).cloned();
-        let group = mark.as_ref().map(|mark| {
-            let name = mark.group_name.to_string();
+        let facts = facts(&plan, &host_record);
+        let upgrade = said.upgrade_of(&host_record).cloned();
+        let group = upgrade.as_ref().map(|upgrade| {
+            let name = upgrade.group_name.to_string();
             let record = self.store.records.group(&name);
             (name, removed(&record, &facts))
         });
-        self.store.gone.extend(mark.map(|upgrade| Gone { upgrade }));
+        self.store.gone.extend(upgrade.map(|upgrade| Gone { upgrade }));
         self.store.put_together(group, vec![(id, None)], self.now);
     }
 
@@ -165,7 +165,7 @@ impl World {
         let wanted = self.said().rollout.version.clone();
         for (n, id) in self.ids.clone().into_iter().enumerate() {
             if self.is_in_flight(id)
-                && self.store.records.instance(id).is_some_and(|host| host.server.is_some())
+                && self.store.records.host_record(id).is_some_and(|host| host.server.is_some())
             {
                 let arrives = some >> (n % 16) & 1 == 1;
                 self.change_report(id, |report, attempt| {
@@ -179,13 +179,13 @@ impl World {
     }
 
     fn is_in_flight(&self, id: HostId) -> bool {
-        let mark = self.store.records.instance(id).and_then(|host| self.said().mark(host));
-        mark.is_some_and(|mark| mark.start_time.is_some() && mark.outcome.is_none())
+        let upgrade = self.store.records.host_record(id).and_then(|host| self.said().upgrade_of(host));
+        upgrade.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none())
     }
 
     pub fn everyone_returns(&mut self) {
         for id in self.ids.clone() {
-            if self.store.records.instance(id).is_some_and(|host| host.server.is_none()) {
+            if self.store.records.host_record(id).is_some_and(|host| host.server.is_none()) {
                 self.change_report(id, |_, _| {});
             }
         }
@@ -207,7 +207,7 @@ impl World {
             if let Some(attempt) =
                 self.servers[0].engine.view().hint(id, self.now).filter(|attempt| *attempt > 0)
             {
-                let known = self.store.records.instance(id).and_then(|host| host.report.as_ref());
+                let known = self.store.records.host_record(id).and_then(|host| host.report.as_ref());
                 if known.is_some_and(|report| report.hint_acknowledged != attempt) {
                     self.change_report(id, |report, _| report.hint_acknowledged = attempt);
                 }
@@ -217,11 +217,11 @@ impl World {
 
     /// How long this host takes: less than its group allows.
     fn arrives_at(&self, id: HostId) -> Option<Timestamp> {
-        let host = self.store.records.instance(id).filter(|_| self.is_in_flight(id))?;
-        let mark = self.said().mark(host)?;
-        let allowed = self.said().group(mark.group_name.as_str()).timeout_seconds;
+        let host = self.store.records.host_record(id).filter(|_| self.is_in_flight(id))?;
+        let upgrade = self.said().upgrade_of(host)?;
+        let allowed = self.said().group(upgrade.group_name.as_str()).timeout_seconds;
         let takes = i64::from((id.uuid().as_u128() % u128::from(allowed)) as u32).max(1);
-        Some(after(mark.start_time?, takes)).filter(|_| self.said().has_acknowledged(host))
+        Some(after(upgrade.start_time?, takes)).filter(|_| self.said().has_acknowledged(host))
     }
 
     pub fn next_arrival(&self) -> Option<Timestamp> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use refit_rollout::{Decision, End, Engine, HostTransition, Marked};
+use refit_rollout::{AttemptEnd, Decision, Engine, HostTransition, PlannedTransition};
 use refit_types::{GroupRecord, GroupState, HaltCause, HostId, HostRecord, Outcome, Upgrade};
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ pub const SETTLES: &str = "4: what is due is done";
 pub const RESTART: &str = "5: an engine that starts anew is the one that lived on";
 pub const EPOCH: &str = "6: a new epoch resets everything, and nothing else begins one";
 pub const RUN: &str = "6: a group that is run by hand forgets its failures, and stays succeeded if it was";
-pub const MARKS: &str = "6: a host is marked for what it did in this attempt";
+pub const TRANSITIONS: &str = "6: the transition of a host follows from what it did in this attempt";
 pub const ANSWERS: &str = "6: hosts are told what the records say";
 pub const OUTCOME: &str = "6: a host's outcome does not change its answer";
 
@@ -49,7 +49,7 @@ fn exceeds(count: u32, percent: u8, members: u32) -> bool {
 pub fn of_the_store(world: &mut World) -> Held {
     let (store, now) = (&world.store, world.now);
     let (records, said) = (&store.records, store.records.said());
-    let hosts = records.instances();
+    let hosts = records.host_records();
     let mut in_flight_now = std::collections::BTreeMap::new();
     for group in said.groups() {
         let name = group.name.as_str();
@@ -109,8 +109,8 @@ fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
         if after(*since, 5) >= world.now {
             continue;
         }
-        for host in world.store.records.instances() {
-            let is_member = said.mark(host).is_some_and(|mark| mark.group_name.as_str() == name);
+        for host in world.store.records.host_records() {
+            let is_member = said.upgrade_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
             let told = server.engine.view().answer(Some(host.host_id), world.now + server.skew).auto_update;
             hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
         }
@@ -124,7 +124,7 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
         let name = group.name.as_str();
         let record = records.group(name);
         hold!(PROGRESS, engine.view().group_record(position) == Some(&record), "{name}: {record:?}");
-        let count = said.recount(name, record.round, &records.instances(), &store.gone);
+        let count = said.recount(name, record.round, &records.host_records(), &store.gone);
         let progress = engine.view().progress(position);
         let expected =
             [said.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
@@ -132,7 +132,7 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
         hold!(PROGRESS, found == expected, "{name}: {progress:?}, recounted {expected:?}");
     }
     let alone: Vec<_> =
-        records.instances().into_iter().filter(|host| said.group_of(host).is_none()).collect();
+        records.host_records().into_iter().filter(|host| said.group_of(host).is_none()).collect();
     let have_it = alone.iter().filter(|host| said.has_version(host)).count();
     let expected = (alone.len() as u32, have_it as u32);
     hold!(
@@ -148,17 +148,17 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
     let said = records.said();
     let record = |name: &str| records.group(name);
     let strangers = [None, Some(HostId::new(Uuid::from_u128(u128::MAX)))].map(|host| (host, None));
-    let known = records.instances().into_iter().map(|host| (Some(host.host_id), Some(host)));
-    for (id, instance) in known.chain(strangers) {
-        let expected = said.answer(instance, record, now);
+    let known = records.host_records().into_iter().map(|host| (Some(host.host_id), Some(host)));
+    for (id, host_record) in known.chain(strangers) {
+        let expected = said.answer(host_record, record, now);
         let answer = engine.view().answer(id, now);
         let found = (answer.auto_update, answer.jitter_seconds, answer.attempt);
         hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
-        let Some((id, instance)) = id.zip(instance) else { continue };
+        let Some((id, host_record)) = id.zip(host_record) else { continue };
         let wanted = answer.auto_update
-            && !said.runs_version(instance)
-            && !said.is_held(instance)
-            && said.mark(instance).is_none_or(|mark| mark.outcome.is_none());
+            && !said.runs_version(host_record)
+            && !said.is_held(host_record)
+            && said.upgrade_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
         let expected = wanted.then_some(answer.attempt);
         hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
     }
@@ -172,9 +172,9 @@ pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Hel
     let mut engine = server.engine.clone();
     for ended in [
         None,
-        Some(refit_rollout::Ended::Upgraded),
-        Some(refit_rollout::Ended::Failed { round: 0 }),
-        Some(refit_rollout::Ended::TimedOut { round: 0 }),
+        Some(refit_rollout::HostOutcome::Upgraded),
+        Some(refit_rollout::HostOutcome::Failed { round: 0 }),
+        Some(refit_rollout::HostOutcome::TimedOut { round: 0 }),
     ] {
         for [on_version, proving, undone] in
             [[false, false, false], [true, false, false], [false, true, false], [false, false, true]]
@@ -195,9 +195,9 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     let group = said.group(name);
     let (before, record) = (records.group(name), &decision.record);
     hold!(RESTART, decision.before == before, "{name}: made from {:?}, not {before:?}", decision.before);
-    let hosts: BTreeSet<HostId> = decision.transitions.iter().map(|marked| marked.host).collect();
-    hold!(MARKS, hosts.len() == decision.transitions.len(), "{name}: a host is marked twice");
-    hold!(MARKS, hosts.len() <= server.batch, "{name}: more transitions than the batch");
+    let hosts: BTreeSet<HostId> = decision.transitions.iter().map(|planned| planned.host).collect();
+    hold!(TRANSITIONS, hosts.len() == decision.transitions.len(), "{name}: a host has two transitions");
+    hold!(TRANSITIONS, hosts.len() <= server.batch, "{name}: more transitions than the batch");
     let same_rest =
         record.epoch == before.epoch && record.round == before.round && record.paused == before.paused;
     hold!(
@@ -230,13 +230,13 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
         hold!(START, !(is_opened && is_early), "{name}: opened again at {now}: {record:?}");
     }
 
-    for Marked { host, mark, .. } in &decision.transitions {
-        let instance = records.instance(*host).unwrap();
-        let is_fair = is_fair(store, server, decision, instance, *mark, now);
-        hold!(MARKS, is_fair, "{name}: {mark:?} for {instance:?} in {record:?} at {now}");
+    for PlannedTransition { host, transition, .. } in &decision.transitions {
+        let host_record = records.host_record(*host).unwrap();
+        let is_fair = is_fair(store, server, decision, host_record, *transition, now);
+        hold!(TRANSITIONS, is_fair, "{name}: {transition:?} for {host_record:?} in {record:?} at {now}");
     }
-    let started = decision.transitions.iter().filter(|marked| marked.mark == HostTransition::Start);
-    let started: Vec<HostId> = started.map(|marked| marked.host).collect();
+    let started = decision.transitions.iter().filter(|planned| planned.transition == HostTransition::Start);
+    let started: Vec<HostId> = started.map(|planned| planned.host).collect();
     if !started.is_empty() {
         may_start(records, name, &before, record, now)?;
     }
@@ -244,16 +244,16 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     if !server.is_up_to_date(store) {
         return Ok(());
     }
-    let hosts = records.instances();
+    let hosts = records.host_records();
     let is_opened = before.window.map(|window| window.start) != record.window.map(|window| window.start);
     if record.window.is_some() && !record.admitting && (is_opened || before.admitting) {
         let forgotten = hosts.iter().find(|host| {
             said.group_of(host) == Some(name)
-                && said.mark(host).is_none()
+                && said.upgrade_of(host).is_none()
                 && is_live(host, now)
-                && decision.transitions.iter().all(|marked| marked.host != host.host_id)
+                && decision.transitions.iter().all(|planned| planned.host != host.host_id)
         });
-        hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
+        hold!(TRANSITIONS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     }
     let ready = hosts.iter().filter(|host| {
         said.group_of(host) == Some(name) && said.doing(host, record.round) == Some(Doing::Ready)
@@ -283,11 +283,11 @@ fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> He
     let were_there = records.hosts.values().filter(|stored| stored.revision <= written);
     let forgotten = were_there.filter_map(|stored| stored.value.as_deref()).find(|host| {
         said.group_of(host) == Some(name)
-            && said.mark(host).is_none()
+            && said.upgrade_of(host).is_none()
             && is_live(host, now)
-            && decision.transitions.iter().all(|marked| marked.host != host.host_id)
+            && decision.transitions.iter().all(|planned| planned.host != host.host_id)
     });
-    hold!(MARKS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
+    hold!(TRANSITIONS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     Ok(())
 }
 
@@ -306,7 +306,7 @@ fn may_start(
     hold!(START, said.config.agent_auto_update.enabled, "{name}: started while updates are off");
     let is_paused = said.rollout.paused.is_some() || before.paused.is_some();
     hold!(START, !is_paused, "{name}: started while paused");
-    hold!(START, record.sealed && !record.admitting, "{name}: started before all members were marked");
+    hold!(START, record.sealed && !record.admitting, "{name}: started before all members were added");
     for required in said.required(name) {
         let state = records.group(&required).state;
         hold!(START, state == GroupState::Succeeded, "{name}: started while {required} is {state:?}");
@@ -314,86 +314,86 @@ fn may_start(
     Ok(())
 }
 
-/// Whether the host did, or failed to do, what it is marked for.
+/// Whether the transition follows from what the host did or failed to do.
 fn is_fair(
     store: &Store,
     server: &Server,
     decision: &Decision,
-    instance: &HostRecord,
-    mark: HostTransition,
+    host_record: &HostRecord,
+    transition: HostTransition,
     now: Timestamp,
 ) -> bool {
     let (said, record) = (store.records.said(), &decision.record);
     let name = said.groups()[decision.group].name.as_str();
-    let present = said.mark(instance);
-    let in_flight = present.is_some_and(|mark| mark.start_time.is_some() && mark.outcome.is_none());
-    let is_here = said.group_of(instance) == Some(name);
-    let has_it = said.has_version(instance);
+    let present = said.upgrade_of(host_record);
+    let in_flight = present.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none());
+    let is_here = said.group_of(host_record) == Some(name);
+    let has_it = said.has_version(host_record);
     let is_on = said.config.agent_auto_update.enabled;
-    let is_lost = said.is_lost_at(instance, server.reachable_since).is_some_and(|at| at <= now);
+    let is_lost = said.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
     is_here
-        && match mark {
+        && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
                 present.is_none()
-                    && is_live(instance, now)
-                    && has_it == (mark == HostTransition::AdmitUpgraded)
+                    && is_live(host_record, now)
+                    && has_it == (transition == HostTransition::AdmitUpgraded)
                     && record.window.is_some()
             }
-            HostTransition::Start => said.doing(instance, record.round) == Some(Doing::Ready),
-            HostTransition::TakeBack => {
-                let in_vain = record.window.is_none() && said.goes_in_vain(instance);
-                in_flight && !has_it && !said.is_undone(instance) && (said.is_held(instance) || in_vain)
+            HostTransition::Start => said.doing(host_record, record.round) == Some(Doing::Ready),
+            HostTransition::Revoke => {
+                let in_vain = record.window.is_none() && said.goes_in_vain(host_record);
+                in_flight && !has_it && !said.is_undone(host_record) && (said.is_held(host_record) || in_vain)
             }
-            HostTransition::Finish(End::Upgraded) => {
+            HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
-                    present.is_some_and(|mark| matches!(mark.outcome, Some(Outcome::Upgraded { .. })));
+                    present.is_some_and(|upgrade| matches!(upgrade.outcome, Some(Outcome::Upgraded { .. })));
                 present.is_some() && has_it && !already
             }
-            HostTransition::Finish(End::Undone) => in_flight && !has_it && said.is_undone(instance),
-            HostTransition::Finish(End::Lost) => is_on && in_flight && !has_it && is_lost,
-            HostTransition::Finish(End::TimedOut) => {
+            HostTransition::Finish(AttemptEnd::Undone) => in_flight && !has_it && said.is_undone(host_record),
+            HostTransition::Finish(AttemptEnd::Lost) => is_on && in_flight && !has_it && is_lost,
+            HostTransition::Finish(AttemptEnd::TimedOut) => {
                 is_on
                     && in_flight
                     && !has_it
                     && !is_lost
-                    && said.times_out_at(instance, server.reachable_since).is_some_and(|at| at <= now)
+                    && said.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now)
             }
         }
 }
 
-/// What must be true of a host's record once it is marked.
-pub fn of_a_mark(
-    instance: &HostRecord,
+/// What must be true of a host's record after its transition.
+pub fn of_a_transition(
+    host_record: &HostRecord,
     after: Option<&Upgrade>,
-    mark: HostTransition,
+    transition: HostTransition,
     now: Timestamp,
 ) -> Held {
-    let before = instance.upgrade.as_deref();
+    let before = host_record.upgrade.as_deref();
     let attempts = before.map_or(0, |before| before.attempt);
     let is_kept = |after: &Upgrade| {
         after.attempt == attempts && before.is_some_and(|before| before.start_time == after.start_time)
     };
-    let is_well = after.is_some_and(|after| match (mark, &after.outcome) {
+    let is_well = after.is_some_and(|after| match (transition, &after.outcome) {
         (HostTransition::Admit, None) => after.start_time.is_none() && after.attempt == attempts,
         (HostTransition::AdmitUpgraded, Some(Outcome::Upgraded { at })) => {
             *at == now && after.start_time.is_none() && after.attempt == attempts
         }
         (HostTransition::Start, None) => {
-            after.start_time == Some(now) && after.attempt == crate::model::last_attempt(instance) + 1
+            after.start_time == Some(now) && after.attempt == crate::model::last_attempt(host_record) + 1
         }
-        (HostTransition::TakeBack, None) => after.start_time.is_none() && after.attempt == attempts,
-        (HostTransition::Finish(End::Upgraded), Some(Outcome::Upgraded { at })) => {
+        (HostTransition::Revoke, None) => after.start_time.is_none() && after.attempt == attempts,
+        (HostTransition::Finish(AttemptEnd::Upgraded), Some(Outcome::Upgraded { at })) => {
             *at == now && is_kept(after)
         }
-        (HostTransition::Finish(End::Undone | End::Lost), Some(Outcome::Failed { at, .. })) => {
+        (HostTransition::Finish(AttemptEnd::Undone | AttemptEnd::Lost), Some(Outcome::Failed { at, .. })) => {
             *at == now && is_kept(after)
         }
-        (HostTransition::Finish(End::TimedOut), Some(Outcome::TimedOut { at })) => {
+        (HostTransition::Finish(AttemptEnd::TimedOut), Some(Outcome::TimedOut { at })) => {
             *at == now && is_kept(after)
         }
         _ => false,
     });
-    hold!(MARKS, is_well, "{mark:?} at {now} made {after:?} of {before:?}");
+    hold!(TRANSITIONS, is_well, "{transition:?} at {now} made {after:?} of {before:?}");
     Ok(())
 }
 
@@ -401,7 +401,7 @@ pub fn of_a_mark(
 pub fn of_what_is_settled(world: &World) -> Held {
     let (store, now) = (&world.store, world.now);
     let (records, said) = (&store.records, store.records.said());
-    let hosts = records.instances();
+    let hosts = records.host_records();
     for group in said.groups() {
         let name = group.name.as_str();
         let record = records.group(name);
@@ -449,7 +449,7 @@ pub fn of_sleep(world: &World) -> Held {
             due.push(crate::model::next_opening(&group.window, now));
             due.extend(world.store.records.group(group.name.as_str()).window.map(|window| window.end));
         }
-        for host in world.store.records.instances() {
+        for host in world.store.records.host_records() {
             let round = |name: &str| world.store.records.group(name).round;
             let doing = said.group_of(host).and_then(|name| said.doing(host, round(name)));
             if doing == Some(Doing::InFlight) {

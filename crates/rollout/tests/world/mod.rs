@@ -247,11 +247,11 @@ impl World {
             return Ok(false);
         }
         let decision = &commit.decision;
-        let before = self.store.clone_hosts(decision.transitions.iter().map(|marked| marked.host));
+        let before = self.store.clone_hosts(decision.transitions.iter().map(|planned| planned.host));
         let revision = commit.store(&mut self.store, self.now);
-        for (marked, before) in decision.transitions.iter().zip(before) {
-            let after = self.store.records.instance(marked.host).and_then(|host| host.upgrade.as_deref());
-            invariants::of_a_mark(&before, after, marked.mark, commit.decided_at)?;
+        for (planned, before) in decision.transitions.iter().zip(before) {
+            let after = self.store.records.host_record(planned.host).and_then(|host| host.upgrade.as_deref());
+            invariants::of_a_transition(&before, after, planned.transition, commit.decided_at)?;
         }
         match fate {
             Fate::Repeated => hold!(COUNTS, !commit.holds(&self.store), "stored twice: {decision:?}"),
@@ -265,7 +265,7 @@ impl World {
         if opening(&decision.record) != opening(&decision.before) {
             *self.edges.entry(decision.group).or_default() += 1;
         }
-        let transitions = decision.transitions.iter().map(|marked| format!("{:?}", marked.mark));
+        let transitions = decision.transitions.iter().map(|planned| format!("{:?}", planned.transition));
         let entered = (decision.record.state != decision.before.state)
             .then(|| decision.record.state.as_str().to_owned());
         for happened in transitions.chain(entered) {
@@ -374,7 +374,7 @@ impl World {
         groups
             .map(|(n, group)| {
                 let record = self.store.records.group(group.name.as_str());
-                (group.name.to_string(), record, engine.view().waiting(n, self.now))
+                (group.name.to_string(), record, engine.view().blocked_by(n, self.now))
             })
             .collect()
     }
@@ -390,7 +390,7 @@ impl World {
             let expected = Some(refit_types::GroupRecord { paused, ..fresh });
             hold!(EPOCH, known == expected, "{}: {known:?}", group.name);
         }
-        for host in self.store.records.instances() {
+        for host in self.store.records.host_records() {
             let answer = server.engine.view().answer(Some(host.host_id), self.now);
             let is_grouped = self.said().group_of(host).is_some();
             hold!(EPOCH, !(is_grouped && answer.auto_update), "{} goes on", host.host_id);

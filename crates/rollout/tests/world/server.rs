@@ -1,7 +1,7 @@
 //! One server of the cluster: what it knows of the store, the engine on top of that, and what it is storing.
 
 use jiff::{SignedDuration, Timestamp};
-use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, marked};
+use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, apply_transition};
 use refit_types::{GroupRecord, HostId, HostRecord, Revision};
 
 use super::store::{Change, Event, Records, Store, Stored};
@@ -35,8 +35,8 @@ pub struct Commit {
 }
 
 /// What the engine is told of a host.
-pub fn facts(plan: &Plan, instance: &HostRecord) -> HostFacts {
-    HostFacts::of(plan, instance, model::lost_since(instance))
+pub fn facts(plan: &Plan, host_record: &HostRecord) -> HostFacts {
+    HostFacts::of(plan, host_record, model::lost_since(host_record))
 }
 
 impl Server {
@@ -68,8 +68,8 @@ impl Server {
             }
         }
         for stored in self.cache.hosts.values() {
-            if let Some(instance) = stored.value.as_deref() {
-                engine.host(&facts(&plan, instance), stored.revision);
+            if let Some(host_record) = stored.value.as_deref() {
+                engine.host(&facts(&plan, host_record), stored.revision);
             }
         }
         engine.applied(self.applied(store));
@@ -108,14 +108,16 @@ impl Server {
                     self.engine.record(group, record, event.revision);
                 }
             }
-            Change::Host(host, instance) => {
+            Change::Host(host, host_record) => {
                 if self.cache.hosts.get(host).is_some_and(|known| event.revision <= known.revision) {
                     return;
                 }
-                self.cache.hosts.insert(*host, Stored { revision: event.revision, value: instance.clone() });
-                match instance {
-                    Some(instance) => {
-                        let facts = facts(self.engine.plan(), instance);
+                self.cache
+                    .hosts
+                    .insert(*host, Stored { revision: event.revision, value: host_record.clone() });
+                match host_record {
+                    Some(host_record) => {
+                        let facts = facts(self.engine.plan(), host_record);
                         self.engine.host(&facts, event.revision);
                     }
                     None => self.engine.forget(*host),
@@ -194,11 +196,18 @@ impl Server {
 
     fn commit(&self, decision: Decision, now: Timestamp) -> Commit {
         let plan = self.engine.plan();
-        let hosts = decision.transitions.iter().map(|marked_host| {
-            let mut instance = self.cache.hosts[&marked_host.host].value.clone().unwrap();
-            let upgrade = marked(plan, decision.group, &decision.record, &instance, marked_host.mark, now);
-            instance.upgrade = Some(Box::new(upgrade.unwrap()));
-            (marked_host.host, marked_host.revision, instance)
+        let hosts = decision.transitions.iter().map(|planned| {
+            let mut host_record = self.cache.hosts[&planned.host].value.clone().unwrap();
+            let upgrade = apply_transition(
+                plan,
+                decision.group,
+                &decision.record,
+                &host_record,
+                planned.transition,
+                now,
+            );
+            host_record.upgrade = Some(Box::new(upgrade.unwrap()));
+            (planned.host, planned.revision, host_record)
         });
         let hosts = hosts.collect();
         let named =
@@ -214,8 +223,8 @@ impl Server {
         let at = commit.decided_at;
         let change = Change::Group(commit.name.clone(), Box::new(commit.decision.record.clone()));
         self.take_in(&Event { at, revision, change }, store);
-        for (host, _, instance) in &commit.hosts {
-            let change = Change::Host(*host, Some(instance.clone()));
+        for (host, _, host_record) in &commit.hosts {
+            let change = Change::Host(*host, Some(host_record.clone()));
             self.take_in(&Event { at, revision, change }, store);
         }
     }
@@ -239,7 +248,7 @@ impl Commit {
 
     /// Stores it.
     pub fn store(&self, store: &mut Store, now: Timestamp) -> Revision {
-        let hosts = self.hosts.iter().map(|(host, _, instance)| (*host, Some(instance.clone())));
+        let hosts = self.hosts.iter().map(|(host, _, host_record)| (*host, Some(host_record.clone())));
         let group: Option<(String, GroupRecord)> = Some((self.name.clone(), self.decision.record.clone()));
         store.put_together(group, hosts.collect(), now)
     }

@@ -65,7 +65,7 @@ impl Store {
     }
 
     pub fn clone_hosts(&self, hosts: impl Iterator<Item = HostId>) -> Vec<HostRecord> {
-        hosts.filter_map(|host| self.records.instance(host).cloned()).collect()
+        hosts.filter_map(|host| self.records.host_record(host).cloned()).collect()
     }
 
     fn note(&mut self, at: Timestamp, change: Change) {
@@ -91,9 +91,9 @@ impl Store {
             self.records.groups.insert(name.clone(), Stored { revision, value: record.clone() });
             self.note(at, Change::Group(name, Box::new(record)));
         }
-        for (host, instance) in hosts {
-            self.records.hosts.insert(host, Stored { revision, value: instance.clone() });
-            self.note(at, Change::Host(host, instance));
+        for (host, host_record) in hosts {
+            self.records.hosts.insert(host, Stored { revision, value: host_record.clone() });
+            self.note(at, Change::Host(host, host_record));
         }
         revision
     }
@@ -104,11 +104,11 @@ impl Records {
         &self.said.value
     }
 
-    pub fn instance(&self, host: HostId) -> Option<&HostRecord> {
+    pub fn host_record(&self, host: HostId) -> Option<&HostRecord> {
         self.hosts.get(&host)?.value.as_deref()
     }
 
-    pub fn instances(&self) -> Vec<&HostRecord> {
+    pub fn host_records(&self) -> Vec<&HostRecord> {
         self.hosts.values().filter_map(|stored| stored.value.as_deref()).collect()
     }
 

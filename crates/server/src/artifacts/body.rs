@@ -16,8 +16,8 @@ use crate::artifacts::range::Span;
 /// What a download holds in memory is a few of these.
 const CHUNK: u64 = 64 * 1024;
 
-/// The bytes of an open file, read as they are taken. A file that is written to meanwhile ends the answer
-/// early: one that was put in its place is another file, and does not.
+/// Streams the bytes of an open file as the client reads them. If the file is modified meanwhile, the response ends
+/// early; replacing it by a rename does not affect the open file.
 pub(super) fn stream(
     file: File,
     metadata: &Metadata,
@@ -61,7 +61,7 @@ impl Source {
             let chunk = self.read(Span { start: at, end: span.end.min(at.saturating_add(CHUNK)) }).await;
             at = chunk.as_ref().map_or(span.end, |chunk| at + chunk.len() as u64);
             if let Err(error) = &chunk {
-                tracing::warn!(%error, "a download was cut off");
+                tracing::warn!(%error, "a download ended early");
             }
             if !matches!(tokio::time::timeout(self.takes_within, sender.send(chunk)).await, Ok(Ok(()))) {
                 return;

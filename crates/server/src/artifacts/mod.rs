@@ -1,7 +1,7 @@
-//! The archives that updaters download, as files of one directory: nothing else of the host, never a listing.
+//! Serves the archives that updaters download: regular files of one directory, without listings.
 
 mod body;
-mod place;
+mod files;
 mod range;
 
 use std::fs::Metadata;
@@ -31,9 +31,9 @@ pub(crate) const PREFIX: &str = "/v1/artifacts/";
 
 /// Each takes a file besides its connection, of which a process has commonly 20,000.
 const MOST_DOWNLOADS: usize = 1000;
-/// A client that takes nothing for so long has gone, or wants to be in the way.
+/// A client that reads nothing for so long loses its slot.
 const TAKES_WITHIN: Duration = Duration::from_secs(60);
-/// Whoever finds no room comes back after so many seconds.
+/// `Retry-After` in seconds when all slots are taken.
 const COME_BACK_AFTER: &str = "15";
 
 /// Serves the files of a directory to anyone.
@@ -71,16 +71,16 @@ impl Artifacts {
             );
         }
         let not_found = || refusal(StatusCode::NOT_FOUND, "not found\n", []);
-        let path = request.uri.path().strip_prefix(PREFIX).and_then(place::path);
+        let path = request.uri.path().strip_prefix(PREFIX).and_then(files::path);
         let Some(path) = path else { return not_found() };
         let kind = content_type(path.as_os_str().as_encoded_bytes());
         let directory = self.directory.clone();
-        let opened = tokio::task::spawn_blocking(move || place::open(&directory, &path)).await;
+        let opened = tokio::task::spawn_blocking(move || files::open(&directory, &path)).await;
         let (file, metadata) = match opened.map_err(io::Error::other).flatten() {
             Ok(Some(opened)) => opened,
             Ok(None) => return not_found(),
             Err(error) => {
-                tracing::warn!(%error, path = request.uri.path(), "an archive cannot be read");
+                tracing::warn!(%error, path = request.uri.path(), "could not read an archive");
                 let why = "the file cannot be read; the server's log says why\n";
                 return refusal(StatusCode::INTERNAL_SERVER_ERROR, why, []);
             }

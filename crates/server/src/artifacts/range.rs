@@ -25,7 +25,7 @@ pub(super) enum Asked {
     Beyond,
 }
 
-/// Reads a `Range`. One that is not understood, or asks for several parts, is none: the answer is the whole.
+/// Parses a `Range`. One that is malformed or asks for several parts is ignored: the response is the whole file.
 pub(super) fn asked(range: &str, size: u64) -> Asked {
     let Some((unit, one)) = range.split_once('=') else { return Asked::Whole };
     if !unit.trim().eq_ignore_ascii_case("bytes") {

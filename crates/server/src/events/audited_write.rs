@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::differences::{comparable, differences};
 use super::{Event, Events};
 
-/// How long a change is made anew because somebody else changed the same in between, and how soon.
+/// Time limit and first pause of a write that conflicts with others.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is to become of a resource; a revision is the one that the caller has seen.
+/// A write of a resource; a revision is the one that the caller has seen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
     Create(&'a Resource),
@@ -32,7 +32,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Whether the change may be made anew from what is there now.
+    /// Whether the change may be retried on the current value.
     fn goes_on_after(self, error: &ResourceError) -> bool {
         match (self, error) {
             (Self::Update(_, None) | Self::Delete(None), ResourceError::Conflict { .. }) => true,
@@ -47,17 +47,17 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What is there before a change.
+/// The resource before a change.
 enum Present {
     Nothing,
     Value(Found<Resource>),
-    /// Something that can only be replaced or deleted.
+    /// Only a replacement or a deletion can fix it.
     Unreadable,
 }
 
 impl Events {
-    /// Carries out a change of a resource, and stores in the same transaction who made it and what differs
-    /// since. A change that changes nothing is stored, and is no event. `may` refuses by what is there.
+    /// Writes a resource, and in the same transaction an event with the actor and the differences. A write without
+    /// differences is stored without an event. `may` can refuse by the present value.
     pub(crate) async fn recorded(
         &self,
         by: &str,
@@ -88,7 +88,7 @@ impl Events {
     }
 }
 
-/// What is told of a change; nothing if it changes nothing.
+/// The event of a change; none if nothing differs.
 fn event_of(by: &str, subject: String, present: &Present, value: Option<&Resource>) -> Option<Event> {
     let document = |value: &Resource| comparable(&value.document(None));
     let before: Option<Value> = match present {
@@ -115,7 +115,7 @@ fn event_of(by: &str, subject: String, present: &Present, value: Option<&Resourc
     Some(Event { differences, ..Event::new(event_type, by, subject, message) })
 }
 
-/// Makes the change if what is there is as it was found.
+/// Writes the change unless the resource has changed since it was read.
 async fn attempt(
     store: &dyn ResourceStore<Resource>,
     name: &str,
@@ -131,7 +131,7 @@ async fn attempt(
     };
     let operation = match (change, present) {
         (Change::Create(value) | Change::Upsert(value, _), Present::Nothing) => Operation::Create(value),
-        // Not tried: the event would be wrong if the name became free meanwhile.
+        // Refused without a write: the event would be wrong if the name became free meanwhile.
         (Change::Create(_), _) => return Err(ResourceError::AlreadyExists { name: name.to_owned() }),
         (Change::Update(value, expected) | Change::Upsert(value, expected), Present::Value(found)) => {
             Operation::Update(value, seen(found, expected)?)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What a value may take in an event: a line on a wide terminal. The whole is in the resource.
+/// The length of a value in an event: a line on a wide terminal. The resource has the full value.
 const LONGEST_VALUE: usize = 200;
 
 /// Differences that one event holds: with 200 characters on both sides they stay far below what fits a
@@ -23,7 +23,7 @@ pub(crate) struct Difference {
     pub(crate) after: String,
 }
 
-/// What of a resource's document counts as a change: not its revision, which any write moves.
+/// The part of a document that counts as a change: not its revision, which every write changes.
 pub(super) fn comparable(document: &refit_types::Document) -> Value {
     let mut all = json!({ "spec": document.spec });
     if !document.metadata.description.is_empty() {

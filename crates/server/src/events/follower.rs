@@ -9,29 +9,28 @@ use refit_backend::{Backoff, Change, Error, Item, KeyRange, Result, Revision, Wa
 
 use super::{Event, Events, range};
 
-/// What a follower reads at once; more is not held for one that is slow.
+/// Events that a follower buffers.
 const PAGE: usize = 200;
-/// How long the store may be away before a follower is told.
+/// How long the store may be unreachable before a follower fails.
 const TRY_FOR: Duration = Duration::from_secs(30);
 
-/// Gives each event since some moment once, and then each new one as it comes.
+/// Returns each event since some moment once, and then each new one.
 ///
-/// Events of several servers need not be stored in the order of their ids. So what was given is known by
-/// the revision of the store: one that a watch has lost is found when the history is read again, wherever
-/// it stands.
+/// Events of several servers may be stored out of the order of their ids. So the follower tracks what it has returned
+/// by store revision: after a lost watch it reads the history again and finds missed events at any position.
 pub(crate) struct Follower {
     events: Arc<Events>,
     range: KeyRange,
-    /// Everything that was stored up to here was given.
+    /// Every event stored up to here was returned.
     given: Revision,
-    /// What was given of what was stored later.
+    /// The later events that were returned.
     beyond: BTreeSet<String>,
     ready: VecDeque<Event>,
     source: Source,
 }
 
 enum Source {
-    /// The history, as it is at one revision; what comes later comes by watch.
+    /// The history at one revision; later events come by watch.
     History {
         rest: KeyRange,
         until: Option<Revision>,
@@ -52,20 +51,20 @@ impl Events {
 impl Follower {
     /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> Result<Event> {
-        let mut patience: Option<Backoff> = None;
+        let mut backoff: Option<Backoff> = None;
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
             match self.fill().await {
-                Ok(()) => patience = None,
+                Ok(()) => backoff = None,
                 Err(Error::Closed) => return Err(Error::Closed),
                 Err(error) => {
                     self.source = Source::History { rest: self.range.clone(), until: None };
                     if matches!(error, Error::WatchLost { .. }) {
                         continue;
                     }
-                    if !patience.get_or_insert_with(|| Backoff::of(TRY_FOR)).pause().await {
+                    if !backoff.get_or_insert_with(|| Backoff::of(TRY_FOR)).pause().await {
                         return Err(error);
                     }
                 }
@@ -101,7 +100,7 @@ impl Follower {
             }
             Source::Watch(watch) => {
                 let event = watch.next().await?;
-                // Others of the same transaction may be still to come.
+                // More events of the same transaction may follow.
                 let complete = Revision(event.revision.0.saturating_sub(1));
                 if complete > self.given {
                     (self.given, self.beyond) = (complete, BTreeSet::new());

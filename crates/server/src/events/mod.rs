@@ -1,5 +1,5 @@
-//! What was done to the cluster, by whom, and what became of it: kept in the store, so that every server
-//! tells the same.
+//! The audit log: who changed what, and what changed by itself. It is kept in the store, so that every server shows the
+//! same.
 
 mod audited_write;
 mod differences;
@@ -21,13 +21,13 @@ pub(crate) use retention::Bounds;
 
 const PREFIX: &str = "/events/v1/default";
 
-/// How long an event that stands by itself is tried to be written.
+/// Time limit for writing an event outside of a transaction.
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// Whoever reads the history needs to know who did what: the server, for what happens by itself.
+/// The actor of events that no person caused.
 pub(crate) const SERVER: &str = "server";
 
-/// Something that was done, or that happened.
+/// One entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// Unique, and in the order of time; given when the event is entered.
@@ -43,13 +43,13 @@ pub(crate) struct Event {
     pub(crate) subject: String,
     /// In words.
     pub(crate) message: String,
-    /// What differs since.
+    /// The changed fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) differences: Vec<Difference>,
 }
 
 impl Event {
-    /// One that has yet to be entered. No part of it may be a secret: everyone with a role reads it.
+    /// An event without id and time yet. It must not contain a secret: every role may read it.
     pub(crate) fn new(
         event_type: &str,
         actor: impl Into<String>,
@@ -67,7 +67,7 @@ impl Event {
         }
     }
 
-    /// What an item tells. One that cannot be read is told too: a history has no silent gaps.
+    /// The event of an item. An unreadable one is shown as such: the log has no silent gaps.
     fn stored(item: &Item) -> Self {
         serde_json::from_slice(&item.value).unwrap_or_else(|error| {
             let id = id_in(&item.key);
@@ -103,7 +103,7 @@ fn range(since: Option<Timestamp>) -> Result<KeyRange> {
 #[derive(Debug)]
 pub(crate) struct EventPage {
     pub(crate) events: Vec<Event>,
-    /// Behind which one to go on, if there are more.
+    /// The id after which to continue, if there are more.
     pub(crate) next: Option<String>,
 }
 
@@ -112,9 +112,9 @@ pub(crate) struct EventPage {
 pub(crate) struct Events {
     backend: SharedBackend,
     now: fn() -> Timestamp,
-    /// Keeps this server's ids apart from those of others in the same microsecond.
+    /// Distinguishes this server's ids from those of others in the same microsecond.
     suffix: String,
-    /// The time in the last id, in microseconds: two of one server are never of one moment.
+    /// The time in the last id, in microseconds: ids of one server never share one.
     last: AtomicI64,
 }
 
@@ -125,9 +125,8 @@ impl Events {
         Self { backend, now, suffix, last: AtomicI64::new(0) }
     }
 
-    /// What to put into the transaction of a change, so that it and its event are stored together. Make a
-    /// new one for each attempt, after reading what is to be changed: events of one thing then are in the
-    /// order in which it changed.
+    /// The key and value to add to the transaction of a change, so that both are stored together. Make a new one for
+    /// each attempt, after reading the resource: the events of a resource are then in the order of its changes.
     pub(crate) fn entry(&self, event: Event) -> Result<(Key, Vec<u8>)> {
         let now = (self.now)().as_microsecond().max(0);
         let next = |last: i64| Some(now.max(last.saturating_add(1)));
@@ -141,14 +140,14 @@ impl Events {
         Ok((key, value))
     }
 
-    /// Writes an event by itself, through short absences of the store.
+    /// Writes an event on its own, with retry while the store is unreachable.
     pub(crate) async fn record(&self, event: Event) -> Result<()> {
         let (key, value) = self.entry(event)?;
-        let mut patience = Backoff::of(TRY_FOR);
+        let mut backoff = Backoff::of(TRY_FOR);
         loop {
             match self.backend.put(&key, value.clone().into()).await {
-                // To write the same key again is harmless if it had been written after all.
-                Err(Error::Unavailable { .. }) if patience.pause().await => {}
+                // Writing the same key again is idempotent.
+                Err(Error::Unavailable { .. }) if backoff.pause().await => {}
                 other => return other.map(drop),
             }
         }
@@ -162,14 +161,14 @@ impl Events {
         let writing = tokio::spawn(async move {
             let (event_type, subject) = (event.event_type.clone(), event.subject.clone());
             if let Err(error) = events.record(event).await {
-                tracing::error!(%error, event_type, subject, "an event is missing from the history: it could not be stored");
+                tracing::error!(%error, event_type, subject, "could not store an audit event; it is missing from the history");
             }
         });
-        // It does not panic, and is not aborted.
+        // The task does not panic and is not aborted.
         let _ = writing.await;
     }
 
-    /// Up to `limit` events since then, behind the one with the id `after`.
+    /// Up to `limit` events since then, after the one with the id `after`.
     pub(crate) async fn page(
         &self,
         since: Option<Timestamp>,

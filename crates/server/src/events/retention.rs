@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 use super::{Events, key_at, range};
 
-/// A quarter is what reviews and audits look back on.
+/// Reviews and audits cover a quarter.
 const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// At about a kilobyte each, the history stays around ten megabytes of a store that may be an etcd, and is
 /// listed in ten pages.
 const MOST: usize = 10_000;
-/// Bounds may be passed by what happens in between.
+/// The limits may be exceeded in between.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// How much of the history is kept.
@@ -25,7 +25,7 @@ pub(crate) struct Bounds {
     pub(crate) age: SignedDuration,
     /// The oldest go when there are more.
     pub(crate) most: usize,
-    /// How often that is looked after.
+    /// How often events are deleted.
     pub(crate) every: Duration,
 }
 
@@ -46,27 +46,27 @@ impl Bounds {
 }
 
 impl Events {
-    /// Keeps the history within its bounds until the server stops. Every server does: what is gone already
-    /// cannot be deleted twice.
+    /// Keeps the history within its bounds until the server stops. Every server does so: deletions are
+    /// idempotent.
     pub(crate) async fn prune(self: Arc<Self>, bounds: Bounds, stop: watch::Receiver<bool>) {
         follow("the history of events", stop, || self.keep_within(bounds)).await;
     }
 
-    /// Reads the history once and then follows it: only a watch that was lost makes it be read again.
+    /// Reads the history once and then follows it by watch; it is read again only after a lost watch.
     async fn keep_within(&self, bounds: Bounds) -> Result<()> {
         let (mut stored, since) = self.keys().await?;
         let mut watch = self.backend.watch(&range(None)?, since).await?;
-        let mut look = tokio::time::interval(bounds.every);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(bounds.every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = watch.next() => match event?.change {
                     Change::Put(item) => _ = stored.insert(item.key),
                     Change::Delete(key) => _ = stored.remove(&key),
                 },
-                _ = look.tick() => {
+                _ = ticks.tick() => {
                     let beyond = bounds.beyond(&stored, (self.now)())?;
-                    // The watch tells that they are gone.
+                    // The watch reports the deletions.
                     for batch in beyond.chunks(MAX_TRANSACTION_KEYS) {
                         let delete = batch.iter().fold(Transaction::new(), Transaction::delete);
                         self.backend.transact(delete).await?;
@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// Where events are stored, and since when to watch what becomes of them.
+    /// The keys of all events, and the revision to watch after.
     async fn keys(&self) -> Result<(BTreeSet<Key>, Revision)> {
         let (mut scan, mut keys) = (self.backend.scan(range(None)?), BTreeSet::new());
         while let Some(items) = scan.next_page().await? {

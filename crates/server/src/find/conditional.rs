@@ -3,8 +3,8 @@
 use axum::http::HeaderMap;
 use axum::http::header::IF_NONE_MATCH;
 
-/// Whether whoever asks already has what `tag` names. Weak tags count too, because nothing is put together
-/// from parts here.
+/// Whether the client already has the content of `tag`. Weak tags match too, because responses are not assembled from
+/// ranges here.
 pub(crate) fn none_match(asked: &HeaderMap, tag: &[u8]) -> bool {
     asked.get_all(IF_NONE_MATCH).iter().any(|list| {
         list.as_bytes().split(|byte| *byte == b',').any(|one| {

@@ -5,8 +5,7 @@ use refit_types::Edition;
 
 use crate::find::Answer;
 
-/// Part of every tag, and to be changed with the form of the document: whoever has the old form has not
-/// the new one.
+/// Part of every tag. Change it together with the format of the document, so that cached copies become invalid.
 const FORM: &[u8] = b"find 1";
 
 /// The document with everything that does not depend on the host filled in.
@@ -67,7 +66,7 @@ impl Form {
         text.into()
     }
 
-    /// What names the document for that answer, alike on all servers.
+    /// The entity tag of the document for that answer, the same on all servers.
     pub(super) fn tag(&self, answer: &Answer) -> [u8; 18] {
         let hash = self
             .seed
@@ -85,7 +84,7 @@ impl Form {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// FNV-1a: it keeps apart what differs by chance, and is the same everywhere and for ever.
+/// FNV-1a: enough against accidental collisions, and stable across builds and platforms.
 #[derive(Clone, Copy)]
 struct Hash(u64);
 

@@ -1,5 +1,5 @@
-//! `find`: what a host should run, and whether it should change to it now. Anyone may ask, and the whole
-//! fleet does all the time, so an answer takes no lock but the limiter's, no task and no store.
+//! The `find` endpoint: the version that a host should run, and whether to update now. It is unauthenticated, and the
+//! whole fleet polls it, so a response needs no lock except the limiter's, no task and no access to the store.
 
 mod conditional;
 mod document;
@@ -20,14 +20,14 @@ pub(crate) use crate::find::conditional::none_match;
 use crate::find::document::Form;
 use crate::limiter::{Allowance, Limiter};
 
-/// All that is known of a query fits into a tenth of this.
+/// Ten times the length of a valid query.
 const LONGEST_QUERY: usize = 2048;
-/// A burst is as much as so many seconds allow: the hosts behind one address do not take turns.
+/// A burst is the allowance of so many seconds, because hosts behind one address poll at the same time.
 const BURST_SECONDS: u32 = 20;
 /// Some 3 MB when all are taken.
 const ADDRESSES: usize = 65_536;
 
-/// Who answers what a host should do now: from memory, never from the store.
+/// The source of answers: from memory, never from the store.
 pub(crate) trait Answers: Send + Sync {
     /// The answer for a host that presented this UUID, or for one that presented none that could be read.
     fn answer(&self, host: Option<HostId>) -> Answer;

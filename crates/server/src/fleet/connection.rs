@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-/// A stream by which a host is heard. An old one may end after a new one has begun, so each has a number.
+/// A heartbeat stream. An old one may end after a new one has begun, so each has a number.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: u64,
     /// When it was last heard, in microseconds; written by the stream itself at every heartbeat.
     heard_at: AtomicI64,
-    /// Whether what the host said last waits to be stored with a decision: its record is behind it.
+    /// Whether the last heartbeat is deferred until a decision: the record is behind it.
     is_deferred: AtomicBool,
-    /// Told when there is something to say to the host.
+    /// Notified when there is news for the host.
     pub(crate) news: Notify,
 }
 
@@ -23,12 +23,12 @@ impl Connection {
         Self { stream, heard_at, is_deferred, news: Notify::new() }
     }
 
-    /// Notes that the host was heard.
-    pub(crate) fn heard(&self, now: Timestamp) {
+    /// Records the time of a heartbeat.
+    pub(crate) fn record_heartbeat(&self, now: Timestamp) {
         self.heard_at.store(now.as_microsecond(), Ordering::Relaxed);
     }
 
-    /// Notes whether the host's record is behind what it said.
+    /// Sets whether the last heartbeat is deferred.
     pub(crate) fn set_deferred(&self, is_deferred: bool) {
         self.is_deferred.store(is_deferred, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! How many hosts run which version, and how often anything changed: counted by the owner of the fleet's state as
-//! records change, so that nobody walks the fleet for it.
+//! Hosts by version and the number of changes, updated by the owner of the fleet's state with every record, so that no
+//! request has to scan the fleet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use refit_types::{HostRecord, Version};
 /// Hosts by the version that they run. Hosts that never reported run none.
 pub(crate) type Versions = BTreeMap<Option<Version>, u64>;
 
-/// What can be said of all hosts without looking at any.
+/// Counts over all hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) versions: Arc<Versions>,
-    /// Counts up whenever a host comes, goes, or says something new.
+    /// Increases whenever a host joins, leaves, or reports something new.
     pub(crate) changes: u64,
 }
 
-fn version_of(instance: &HostRecord) -> Option<&Version> {
-    instance.report.as_ref().map(|report| &report.version)
+fn version_of(host_record: &HostRecord) -> Option<&Version> {
+    host_record.report.as_ref().map(|report| &report.version)
 }
 
 impl Counters {
-    /// Takes in what became of one record.
+    /// Applies the change of one record.
     pub(crate) fn changed(&mut self, before: Option<&HostRecord>, after: Option<&HostRecord>) {
         if let (Some(before), Some(after)) = (before, after) {
             let is_only_seen = before.report == after.report

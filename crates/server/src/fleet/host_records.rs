@@ -1,5 +1,5 @@
-//! Where the records of hosts are stored, and how they are read. A record that cannot be read is told apart from one
-//! that is not there: a newer release may have written it.
+//! The keys and parsing of host records, and the table of all of them. An unreadable record is not the same as an absent
+//! one: a newer release may have written it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,12 +39,12 @@ pub(crate) enum HostRead {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnreadableHost {
     pub(crate) key: Box<str>,
-    /// The group that it is marked in, if that much can be read.
+    /// The group that it is a member of, if that much can be read.
     pub(crate) group: Option<GroupName>,
     pub(crate) error: Box<str>,
 }
 
-/// One host's record as a watch tells of it; nothing if the host was removed.
+/// A change of one host's record from the watch; no record if the host was removed.
 #[derive(Debug)]
 pub(crate) struct HostEvent {
     pub(crate) host: HostId,
@@ -56,13 +56,13 @@ impl HostRead {
     /// Reads what is stored of a host.
     pub(crate) fn of(item: &Item) -> Self {
         let read = serde_json::from_slice::<HostRecord>(&item.value).map_err(|error| error.to_string());
-        let is_its_own = |instance: &HostRecord| host_of(&item.key) == Some(instance.host_id);
-        let read = read.and_then(|instance| match is_its_own(&instance) {
-            true => Ok(instance),
-            false => Err(format!("it is of the host {}", instance.host_id)),
+        let is_its_own = |host_record: &HostRecord| host_of(&item.key) == Some(host_record.host_id);
+        let read = read.and_then(|host_record| match is_its_own(&host_record) {
+            true => Ok(host_record),
+            false => Err(format!("it is of the host {}", host_record.host_id)),
         });
         match read {
-            Ok(instance) => Self::Record(Arc::new(instance)),
+            Ok(host_record) => Self::Record(Arc::new(host_record)),
             Err(error) => {
                 let value: Option<serde_json::Value> = serde_json::from_slice(&item.value).ok();
                 let group = value.as_ref().and_then(|value| {
@@ -91,7 +91,7 @@ impl HostEvent {
     }
 }
 
-/// Hosts by the server that hears them, so that one that comes or goes costs as much as it has hosts.
+/// Hosts by the server that they are connected to, so that a started or stopped server costs only its own hosts.
 #[derive(Debug, Default)]
 pub(crate) struct ByServer(HashMap<Box<str>, BTreeSet<HostId>>);
 
@@ -134,21 +134,21 @@ pub(crate) struct HostRecords {
 }
 
 impl HostRecords {
-    /// Takes in a record; what was there before. Nothing happens if something as new is known.
-    pub(crate) fn set(&mut self, host: HostId, instance: Arc<HostRecord>, revision: Revision) -> Applied {
+    /// Applies a record, unless an equally new one is known. Returns the one before.
+    pub(crate) fn set(&mut self, host: HostId, host_record: Arc<HostRecord>, revision: Revision) -> Applied {
         if self.revision(host).is_some_and(|known| known >= revision) {
             return Applied::Outdated;
         }
         self.forget_unreadable(host);
-        let to = instance.server.as_deref();
-        let before = self.hosts.insert(host, Versioned { value: instance.clone(), revision });
+        let to = host_record.server.as_deref();
+        let before = self.hosts.insert(host, Versioned { value: host_record.clone(), revision });
         let before = before.map(|before| before.value);
         self.by_server.moved(host, before.as_ref().and_then(|before| before.server.as_deref()), to);
-        self.counters.changed(before.as_deref(), Some(&instance));
+        self.counters.changed(before.as_deref(), Some(&host_record));
         Applied::Changed { before }
     }
 
-    /// Notes that a record cannot be read. What was read of the host before is kept, and shown.
+    /// Applies that a record cannot be read. The last readable one is kept, and shown.
     pub(crate) fn set_unreadable(
         &mut self,
         host: HostId,
@@ -163,7 +163,7 @@ impl HostRecords {
         Applied::Changed { before: None }
     }
 
-    /// Takes in that a record was deleted.
+    /// Applies that a record was deleted.
     pub(crate) fn remove(&mut self, host: HostId, at: Revision) -> Applied {
         if self.revision(host).is_none_or(|known| known >= at) {
             return Applied::Outdated;
@@ -181,14 +181,14 @@ impl HostRecords {
         }
     }
 
-    /// When what is known of the host was written.
+    /// The revision of what is known about the host.
     fn revision(&self, host: HostId) -> Option<Revision> {
         let unreadable = self.unreadable.get(&host).map(|unreadable| unreadable.revision);
         unreadable.or_else(|| self.hosts.get(host).map(|known| known.revision))
     }
 }
 
-/// What came of a change.
+/// The result of applying a change.
 #[derive(Debug)]
 pub(crate) enum Applied {
     /// Something as new was known.

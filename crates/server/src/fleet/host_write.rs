@@ -1,4 +1,5 @@
-//! Writes one host's record beside the owner of the fleet's state, which never waits for the store.
+//! Writes one host's record with compare-and-swap, in a task of its own: the owner of the fleet's state never waits for
+//! the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +13,22 @@ use super::host_records::{self, HostRead, UnreadableHost};
 use super::record::{Heartbeat, after_departure, after_heartbeat};
 use super::store_snapshot::{Versioned, encoded};
 
-/// How long a write is tried while others write the same record, and how soon.
+/// Time limit and first pause of a write that conflicts with others.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
-/// What a host did that may have to be written.
+/// An event of a host that may change its record.
 #[derive(Debug, Clone)]
 pub(crate) enum HostChange {
     /// It reported.
     Heartbeat(Box<Heartbeat>),
     /// The stream of that session ended.
     Departure(Uuid),
-    /// Nothing: its record is to be read again.
+    /// None: only read its record again.
     Nothing,
 }
 
-/// What is stored of a host once a write is done.
+/// A host's state in the store after a write.
 #[derive(Debug, Clone)]
 pub(crate) enum HostState {
     Known(Versioned<Arc<HostRecord>>),
@@ -47,7 +48,7 @@ impl HostChange {
     }
 }
 
-/// Writes what the change makes of the record, again if somebody else did meanwhile.
+/// Applies the change to the record and writes it, with retry on conflict.
 pub(crate) async fn write_host(
     backend: SharedBackend,
     server: Arc<str>,
@@ -56,7 +57,7 @@ pub(crate) async fn write_host(
     mut known: Option<Versioned<Arc<HostRecord>>>,
     change: HostChange,
 ) -> Result<HostState> {
-    let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+    let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
     loop {
         let present = match known {
             Some(known) => known,
@@ -72,13 +73,13 @@ pub(crate) async fn write_host(
         let transaction = Transaction::new().expect(&key, Expect::Revision(present.revision));
         match backend.transact(transaction.put(&key, encoded(&changed)?)).await {
             Ok(revision) => return Ok(HostState::Known(Versioned { value: Arc::new(changed), revision })),
-            Err(Error::Conflict { .. }) if patience.pause().await => known = None,
+            Err(Error::Conflict { .. }) if backoff.pause().await => known = None,
             Err(other) => return Err(other),
         }
     }
 }
 
-/// What is stored of a host.
+/// Reads a host's state from the store.
 pub(crate) async fn read_host(backend: &SharedBackend, host: HostId) -> Result<HostState> {
     let read = refit_backend::Read::Key(host_records::key(host)?);
     let mut page = backend.read(&[read]).await?.take(0);

@@ -1,6 +1,6 @@
-//! The fleet's state: every host record, what operators said, and the rollout engine. One task owns it all
-//! ([`owner`]), takes messages, and publishes a view that everybody else reads without a lock. This is the handle
-//! by which the rest of the server reads the view and sends the messages.
+//! The fleet's state: every host record, the operators' settings, and the rollout engine. One task owns all of it
+//! ([`owner`]), receives messages, and publishes a view that everybody else reads without a lock. This is the handle by
+//! which the rest of the server reads the view and sends the messages.
 
 mod connection;
 mod counters;
@@ -40,10 +40,10 @@ use store_snapshot::StoreSnapshot;
 pub(crate) use store_snapshot::{Versioned, encoded, plan_key, readable};
 pub(crate) use view::FleetView;
 
-/// How long a join is tried while others write the same record, and how soon.
+/// Time limit and first pause of a join that conflicts with other writes of the same record.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// Hosts that a walk shows at a time.
+/// Hosts in one chunk of a walk.
 const AT_ONCE: usize = 1000;
 
 /// Reads and changes the fleet's state.
@@ -57,21 +57,21 @@ pub(crate) struct Fleet {
     streams: AtomicU64,
 }
 
-/// What the owner is made of.
-pub(crate) struct Parts {
+/// What the owner depends on.
+pub(crate) struct Dependencies {
     pub(crate) backend: SharedBackend,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) server: Arc<str>,
-    /// What is advertised until an operator chooses a version.
+    /// The version that is advertised until an operator chooses one.
     pub(crate) own_version: Version,
     pub(crate) features: Features,
     pub(crate) now: fn() -> Timestamp,
 }
 
-/// What a heartbeat came to.
+/// The result of a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HeartbeatResult {
     /// The host is known; whether two processes report as it.
     Known {
         /// Whether they do.
@@ -84,7 +84,7 @@ pub(crate) enum Heard {
 /// Why a host could not join.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinRefused {
-    /// Somebody else has that UUID.
+    /// Another host has that UUID.
     #[error(
         "the host {0} has joined already: it can join again only with its own certificate, or after \
          `refitctl nodes rm {0}`"
@@ -96,8 +96,8 @@ pub(crate) enum JoinRefused {
 }
 
 impl Fleet {
-    /// The handle, and the owner that is to be run.
-    pub(crate) fn new(parts: Parts) -> (Arc<Self>, Owner) {
+    /// The handle, and the owner, which the caller must run.
+    pub(crate) fn new(parts: Dependencies) -> (Arc<Self>, Owner) {
         let (outbox, inbox): (Outbox, Inbox) = owner::channels();
         let advertised = parts.own_version.to_string().into();
         let snapshot = Arc::new(StoreSnapshot::empty(parts.features));
@@ -114,18 +114,17 @@ impl Fleet {
         (Arc::new(fleet), Owner::new(parts, view, inbox))
     }
 
-    /// What this server knows now.
+    /// The current view.
     pub(crate) fn view(&self) -> Arc<FleetView> {
         self.view.load_full()
     }
 
-    /// Looks at what this server knows now, without counting as one who holds it: for what is asked at every
-    /// heartbeat.
-    pub(crate) fn peek<T>(&self, look: impl FnOnce(&FleetView) -> T) -> T {
-        look(&self.view.load())
+    /// Reads the current view without taking a reference count: cheap enough for every heartbeat.
+    pub(crate) fn peek<T>(&self, read: impl FnOnce(&FleetView) -> T) -> T {
+        read(&self.view.load())
     }
 
-    /// The time, no finer than the engine keeps it.
+    /// The time, rounded to the engine's precision.
     pub(crate) fn clock(&self) -> Timestamp {
         let now = (self.now)();
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
@@ -136,12 +135,12 @@ impl Fleet {
         self.peek(|view| view.hint(host, session, self.clock()))
     }
 
-    /// The host's record as this server knows it, and when that was written.
+    /// The host's record in the current view, with its revision.
     pub(crate) fn known(&self, host: HostId) -> Option<(Arc<HostRecord>, Revision)> {
         self.peek(|view| view.known(host))
     }
 
-    /// What is stored of a host now, for whoever is about to change it.
+    /// The host's state in the store, for callers that are about to change it.
     pub(crate) async fn stored(&self, host: HostId) -> Result<HostState> {
         host_write::read_host(&self.backend, host).await
     }
@@ -164,30 +163,30 @@ impl Fleet {
         roles: &[AgentRole],
         proven: bool,
     ) -> Result<(), JoinRefused> {
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
-            let (expect, instance) = match self.stored(host).await? {
+            let (expect, host_record) = match self.stored(host).await? {
                 HostState::Removed(_) => {
                     (Expect::Absent, HostRecord::joined(host, hostname, roles.to_vec(), (self.now)()))
                 }
                 HostState::Known(known) if proven || known.value.report.is_none() => {
-                    let mut instance = HostRecord::clone(&known.value);
-                    instance.hostname = hostname.into();
-                    instance.roles.extend(roles.iter().copied().map(StoredWord::Known));
-                    instance.roles.sort();
-                    instance.roles.dedup();
-                    (Expect::Revision(known.revision), instance)
+                    let mut host_record = HostRecord::clone(&known.value);
+                    host_record.hostname = hostname.into();
+                    host_record.roles.extend(roles.iter().copied().map(StoredWord::Known));
+                    host_record.roles.sort();
+                    host_record.roles.dedup();
+                    (Expect::Revision(known.revision), host_record)
                 }
                 HostState::Known(_) => return Err(JoinRefused::Registered(host)),
                 HostState::Unreadable(why) => return Err(unreadable(&why.value.key).into()),
             };
             let key = host_records::key(host)?;
-            let transaction = Transaction::new().expect(&key, expect).put(&key, encoded(&instance)?);
+            let transaction = Transaction::new().expect(&key, expect).put(&key, encoded(&host_record)?);
             match self.backend.transact(transaction).await {
-                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                Err(Error::Conflict { .. }) if backoff.pause().await => {}
                 Err(error) => return Err(error.into()),
                 Ok(revision) => {
-                    let known = Versioned { value: Arc::new(instance), revision };
+                    let known = Versioned { value: Arc::new(host_record), revision };
                     return Ok(self.tell_host(host, HostState::Known(known)).await?);
                 }
             }
@@ -200,15 +199,15 @@ impl Fleet {
         Arc::new(Connection::new(stream, (self.now)()))
     }
 
-    /// Takes in what a host says over a stream. What says nothing new goes no further than this.
+    /// Records a heartbeat of a stream. A heartbeat without news is answered here and never reaches the owner.
     pub(crate) async fn heartbeat(
         &self,
         host: HostId,
         connection: &Arc<Connection>,
         heartbeat: Heartbeat,
-    ) -> Result<Heard> {
+    ) -> Result<HeartbeatResult> {
         let now = (self.now)();
-        connection.heard(now);
+        connection.record_heartbeat(now);
         {
             let view = self.view.load();
             let is_registered =
@@ -218,7 +217,7 @@ impl Fleet {
                 && !view.unreadable.contains_key(&host)
                 && record::after_heartbeat(&known.value, &heartbeat, &self.server, now).is_none()
             {
-                return Ok(Heard::Known { duplicate: known.value.duplicate_at.is_some() });
+                return Ok(HeartbeatResult::Known { duplicate: known.value.duplicate_at.is_some() });
             }
         }
         let (reply, answered) = oneshot::channel();
@@ -228,15 +227,15 @@ impl Fleet {
         answered.await.map_err(|_| Error::Closed)?
     }
 
-    /// Notes that a stream of that session has ended, unless the host is heard over another one.
+    /// Records that a stream of that session has ended, unless the host is connected by another one.
     pub(crate) async fn disconnected(&self, host: HostId, stream: Option<u64>, session: Uuid) {
         let message = HeartbeatMessage::Disconnected { host, stream, session };
-        // Who is not told is stopping, and the liveness of its hosts ends with it.
+        // Sending fails only when the server stops, and then its hosts count as disconnected anyway.
         let _ = self.outbox.heartbeats.send(message).await;
     }
 
-    /// Makes what was read of the store known, and waits until it is published. What an operator changed is decided
-    /// upon at once.
+    /// Passes a reading of the store to the owner, and waits until it is published. After an operator's change the
+    /// engine decides at once.
     pub(crate) async fn tell_reading(
         &self,
         reading: StoreReading,
@@ -247,7 +246,7 @@ impl Fleet {
         self.tell(|done| OperatorMessage::Reading { reading, asked, is_change, done }).await
     }
 
-    /// Makes known what was stored of a host, and waits until it is published.
+    /// Passes a host's new state to the owner, and waits until it is published.
     pub(crate) async fn tell_host(&self, host: HostId, state: HostState) -> Result<()> {
         self.tell(|done| OperatorMessage::Host { host, state, done }).await
     }
@@ -258,47 +257,47 @@ impl Fleet {
         published.await.map_err(|_| Error::Closed)
     }
 
-    /// Makes known what was read of the store because it was time to, or because the owner wanted it.
+    /// Passes a periodic reading of the store, or one that the owner requested, to the owner.
     pub(crate) async fn tick(&self, reading: StoreReading, asked: Instant, is_regular: bool) {
-        // Who is not told is stopping.
+        // Sending fails only when the server stops.
         let _ = self.outbox.ticks.send(Tick { reading: Box::new(reading), is_regular, asked }).await;
     }
 
-    /// Waits until the owner wants the store to be read before it is time to.
+    /// Waits until the owner requests a reading of the store ahead of time.
     pub(crate) async fn wants_poll(&self) {
         self.outbox.poll.notified().await;
     }
 
-    /// Works something out from all hosts, away from the threads that answer.
+    /// Computes something over all hosts on a blocking thread, away from the threads that serve requests.
     pub(crate) async fn survey<T: Send + 'static>(
         &self,
         work: impl FnOnce(&FleetView) -> T + Send + 'static,
     ) -> Result<T> {
         let view = self.view();
         let worked = tokio::task::spawn_blocking(move || work(&view)).await;
-        worked.map_err(|error| Error::Invalid(format!("the fleet could not be looked at: {error}")))
+        worked.map_err(|error| Error::Invalid(format!("the scan of the fleet failed: {error}")))
     }
 
-    /// Shows the hosts behind `after` in the order of their UUIDs, some at a time, until `look` has seen
-    /// enough. All are of one moment.
+    /// Passes the hosts after `after` to `visit`, in the order of their UUIDs and in chunks, until it breaks. All are
+    /// from one view.
     pub(crate) fn walk(
         &self,
         after: Option<HostId>,
-        mut look: impl FnMut(&[&Arc<HostRecord>]) -> ControlFlow<()>,
+        mut visit: impl FnMut(&[&Arc<HostRecord>]) -> ControlFlow<()>,
     ) {
         let view = self.view();
         let mut hosts = view.hosts.iter_after(after).map(|(_, known)| &known.value);
         loop {
             let some: Vec<&Arc<HostRecord>> = hosts.by_ref().take(AT_ONCE).collect();
-            if some.is_empty() || look(&some).is_break() {
+            if some.is_empty() || visit(&some).is_break() {
                 return;
             }
         }
     }
 
-    /// When the host was last heard, as exactly as this server knows.
-    pub(crate) fn last_seen(&self, instance: &HostRecord) -> Timestamp {
-        self.peek(|view| view.last_seen(instance))
+    /// The time of the host's last heartbeat, as precisely as this server knows it.
+    pub(crate) fn last_seen(&self, host_record: &HostRecord) -> Timestamp {
+        self.peek(|view| view.last_seen(host_record))
     }
 
     /// How many hosts run which version.
@@ -306,7 +305,7 @@ impl Fleet {
         self.peek(|view| BTreeMap::clone(&view.counters.versions))
     }
 
-    /// Counts up whenever a host comes, goes, or says something new.
+    /// Increases whenever a host joins, leaves, or reports something new.
     pub(crate) fn changes(&self) -> u64 {
         self.peek(|view| view.counters.changes)
     }
@@ -330,7 +329,7 @@ impl Answers for Fleet {
     }
 }
 
-/// What is said of a record that this server must not touch.
+/// The error for a record that this server cannot read and must not overwrite.
 pub(crate) fn unreadable(key: &str) -> Error {
     Error::Invalid(format!(
         "{key} cannot be read by this server; was it written by a newer release? Ask a server of that release"

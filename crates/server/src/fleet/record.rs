@@ -1,4 +1,4 @@
-//! What becomes of a host's record: decisions only.
+//! How heartbeats and disconnects change a host's record. Pure functions: the caller writes the result.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::{HostRecord, PastUpdate, Report, UnknownFields};
 use uuid::Uuid;
 
-/// How exact a stored `last_seen` is. Each host costs one write in this time when nothing changes.
+/// The precision of a stored `last_seen`. Each host costs one write in this time when nothing changes.
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(15 * 60);
-/// How long after the last report of a second process a host is still called a duplicate.
+/// How long after the last report of a second process a host counts as a duplicate.
 const DUPLICATE_FOR: Duration = Duration::from_secs(10 * 60);
-/// How exact the time of that report is.
+/// The precision of that time.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(60);
-/// How many of a host's last updates are kept, and how much of why one failed.
+/// Past updates that are kept of a host, and the length of a failure's reason.
 const MOST_PAST: usize = 8;
 const LONGEST_FAILURE: usize = 200;
-/// A host that was away for so long is forgotten.
+/// Hosts that have been disconnected for this long are removed.
 const FORGET_AFTER: Duration = Duration::from_secs(30 * 86_400);
 
-/// What a heartbeat says.
+/// The contents of a heartbeat.
 #[derive(Debug, Clone)]
 pub(crate) struct Heartbeat {
     pub(crate) hostname: Box<str>,
     pub(crate) report: Report,
-    /// Until when the certificate is good that it came by.
+    /// When the certificate of its connection expires.
     pub(crate) identity_expires: Option<Timestamp>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn after_heartbeat(
     })
 }
 
-/// The last updates, with the one that this report tells of.
+/// The past updates, including one that this report completes.
 fn past_after(known: &HostRecord, report: &Report, now: Timestamp) -> Box<[PastUpdate]> {
     let Some(before) = &known.report else { return known.past.clone() };
     let failure = |report: &Report| report.updater.as_ref().and_then(|updater| updater.last_failure.clone());
@@ -90,7 +90,7 @@ fn past_after(known: &HostRecord, report: &Report, now: Timestamp) -> Box<[PastU
     }
 }
 
-/// Whether a process that started later has reported as this host: then two of them run.
+/// Whether a process that started later has reported as this host, so that two are running.
 pub(crate) fn is_superseded(known: &HostRecord, heartbeat: &Heartbeat) -> bool {
     let ours = &heartbeat.report.session;
     let recorded = known.report.as_ref().map(|report| &report.session);

@@ -1,6 +1,5 @@
-//! One reading of all that is stored of rollouts besides hosts, with the records of groups. Whoever acts for an operator
-//! works from one of these; the owner of the fleet's state gives the records of groups to the engine, which alone keeps
-//! them.
+//! One consistent reading of everything stored about rollouts except hosts. Operators' actions start from one; the owner
+//! of the fleet's state passes its group records to the engine, which alone keeps them.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +19,14 @@ const GROUPS: &str = "/rollouts/v1/default/groups";
 /// The records of groups, each with its revision.
 pub(crate) type GroupRecords = BTreeMap<GroupName, Versioned<Readable<GroupRecord>>>;
 
-/// All that is stored of rollouts besides hosts, from one moment.
+/// Everything stored about rollouts except hosts, at one revision.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreReading {
     pub(crate) snapshot: StoreSnapshot,
     pub(crate) groups: GroupRecords,
 }
 
-/// One record as it is now; nothing if it is no more.
+/// A change of one record; none if it was deleted.
 #[derive(Debug)]
 pub(crate) enum StoreChange {
     Snapshot(Box<SnapshotChange>),
@@ -40,7 +39,7 @@ pub(crate) fn group_key(name: &GroupName) -> Result<Key> {
 }
 
 impl StoreChange {
-    /// What a change of the store means for rollouts; nothing if the key is of no interest to them.
+    /// The change that a key and its item mean for rollouts; none if the key does not concern them.
     pub(crate) fn of(event: &Event) -> Option<(Self, Revision)> {
         let change = match &event.change {
             Change::Put(item) => Self::of_key(&item.key, Some(item)),
@@ -86,7 +85,7 @@ impl StoreReading {
         Ok(reading)
     }
 
-    /// The group's record in an epoch; that of another epoch says nothing but whether it is paused.
+    /// The group's record in an epoch; of a record of another epoch only the pause counts.
     pub(crate) fn group_in(&self, name: &GroupName, epoch: &RolloutRecord) -> Readable<GroupRecord> {
         match self.groups.get(name).map(|group| &group.value) {
             Some(Err(error)) => Err(error.clone()),

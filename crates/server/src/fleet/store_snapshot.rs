@@ -1,5 +1,4 @@
-//! What operators said, the epoch, and the servers that live, as they are stored. Kept current by the owner of the
-//! fleet's state.
+//! The stored settings of operators, the epoch, and the live servers. The owner of the fleet's state keeps it current.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +11,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Features, server_registry};
 
-/// Something stored, and when it was last written.
+/// A stored value with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Versioned<T> {
     pub(crate) value: T,
     pub(crate) revision: Revision,
 }
 
-/// What is stored, or why it cannot be read: a newer release may have written it.
+/// A stored value, or why it cannot be read: a newer release may have written it.
 pub(crate) type Readable<T> = std::result::Result<T, Box<str>>;
 
-/// A record that may be there, and may be readable.
+/// A record that may be absent or unreadable.
 pub(crate) type Stored<T> = Option<Versioned<Readable<T>>>;
 
-/// What operators said, the epoch and the servers that live, all from one moment.
+/// The operators' settings, the epoch and the live servers at one revision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreSnapshot {
-    /// That moment.
+    /// That revision.
     pub(crate) as_of: Revision,
     pub(crate) config: Stored<ClusterMaintenanceConfig>,
     pub(crate) version: Stored<AutoupdateVersion>,
     pub(crate) plan: Stored<RolloutRecord>,
-    /// The servers that live: what they hear is heard.
+    /// The live servers: hosts that are connected to one of them are connected.
     pub(crate) servers: BTreeMap<Box<str>, Versioned<LiveServer>>,
-    /// What the server that reads it can keep to.
+    /// The features of this server.
     features: Features,
 }
 
-/// A server that lives, as far as others must know it.
+/// A live server, as far as others need to know it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct LiveServer {
     hostname: String,
     version: String,
-    /// What it can keep to; nothing if its record does not tell.
+    /// Its feature level; none if its record has no level.
     level: FeatureLevel,
 }
 
-/// One record of a snapshot as it is now; nothing if it is no more.
+/// A change of one record of a snapshot; none if it was deleted.
 #[derive(Debug, Clone)]
 pub(crate) enum SnapshotChange {
     Config(Stored<ClusterMaintenanceConfig>),
@@ -59,7 +58,7 @@ pub(crate) enum SnapshotChange {
 }
 
 impl SnapshotChange {
-    /// What a key and what is stored there mean for a snapshot; nothing if the key is of no interest to it.
+    /// The change that a key and its item mean for a snapshot; none if the key does not belong to it.
     pub(super) fn of_key(key: &Key, item: Option<&Item>) -> Option<Self> {
         let text = key.as_str();
         let name = |prefix: &str| text.strip_prefix(prefix)?.strip_prefix('/');
@@ -84,18 +83,18 @@ impl SnapshotChange {
 }
 
 impl StoreSnapshot {
-    /// Nothing was read yet.
+    /// Before the first reading.
     pub(crate) fn empty(features: Features) -> Self {
         Self::at(Revision::default(), features)
     }
 
-    /// Nothing is stored at that moment.
+    /// An empty store at that revision.
     pub(super) fn at(as_of: Revision, features: Features) -> Self {
         Self { as_of, features, ..Self::default() }
     }
 
-    /// Takes what was read, unless something newer was read before: several ask at once, and the answers overtake
-    /// each other. What is known to be newer, by the watch or because this server wrote it, stays.
+    /// Replaces the snapshot by a reading, unless the reading is older: concurrent readings may arrive out of order.
+    /// Records that are newer than the reading, from the watch or from this server's own writes, are kept.
     pub(crate) fn replace_by(&mut self, read: Self) {
         fn newer<T>(known: Stored<T>, read: Stored<T>, as_of: Revision) -> Stored<T> {
             if known.as_ref().is_some_and(|known| known.revision > as_of) { known } else { read }
@@ -111,7 +110,7 @@ impl StoreSnapshot {
         self.servers.extend(known.servers.into_iter().filter(|(_, server)| server.revision > as_of));
     }
 
-    /// Takes in one change, unless a newer one of the same record is known.
+    /// Applies one change, unless a newer one of the same record is known.
     pub(crate) fn apply(&mut self, change: SnapshotChange, at: Revision) {
         let known = match &change {
             SnapshotChange::Config(_) => self.config.as_ref().map(|known| known.revision),
@@ -134,7 +133,7 @@ impl StoreSnapshot {
         }
     }
 
-    /// Why nothing may be decided or told from these records; nothing if it may.
+    /// Why these records must not be used for decisions and answers; none if they may.
     pub(crate) fn unusable(&self) -> Option<String> {
         let unreadable = |key: Result<Key>, error: Option<&str>| {
             let (key, error) = (key.ok()?, error?);
@@ -155,7 +154,7 @@ impl StoreSnapshot {
             })
     }
 
-    /// The level that what operators say now needs of every server.
+    /// The feature level that the operators' settings need of every server.
     fn needed_level(&self) -> FeatureLevel {
         let needed = self.features.needed;
         let config = readable(&self.config).map(|config| needed(&config.clone().into()));
@@ -163,14 +162,14 @@ impl StoreSnapshot {
         config.max(version).unwrap_or_default()
     }
 
-    /// A server that lives and is below that level, by what people know it by.
+    /// A live server below that level, described for people.
     pub(crate) fn server_below(&self, level: FeatureLevel) -> Option<String> {
         let (id, server) = self.servers.iter().find(|(_, server)| server.value.level < level)?;
         let LiveServer { hostname, version, level } = &server.value;
         Some(format!("{hostname} ({id}, version {version}) has level {level}"))
     }
 
-    /// What the operator said, or the defaults.
+    /// The operator's configuration, or the defaults.
     pub(crate) fn settings(&self) -> ClusterMaintenanceConfig {
         readable(&self.config).cloned().unwrap_or_default()
     }
@@ -185,16 +184,16 @@ impl StoreSnapshot {
         self.chosen().and(readable(&self.plan))
     }
 
-    /// What is to be done, once an epoch has begun for what operators say now.
+    /// The plan, once an epoch has begun for the current settings.
     pub(crate) fn current_plan(&self) -> Option<Plan> {
         let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
         let (record, revision) = (readable(&self.plan)?, self.plan.as_ref()?.revision);
         let settings = self.settings();
-        let wanted = fingerprint(&chosen.agent_version, chosen.agent_version_schedule, &settings);
-        (record.fingerprint == wanted).then(|| Plan::new(record, revision, &settings))
+        let current = fingerprint(&chosen.agent_version, chosen.agent_version_schedule, &settings);
+        (record.fingerprint == current).then(|| Plan::new(record, revision, &settings))
     }
 
-    /// The plan's record as it should be, if that is not as it is: another epoch, or another level in this one.
+    /// The plan's record that should be stored, if it differs: a new epoch, or another level in this one.
     pub(crate) fn due_plan(&self, now: jiff::Timestamp) -> Option<RolloutRecord> {
         let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
         let (version, schedule): (_, Schedule) = (&chosen.agent_version, chosen.agent_version_schedule);
@@ -219,7 +218,7 @@ impl StoreSnapshot {
         }
     }
 
-    /// Conditions under which what was decided from these holds: nobody changed what operators say.
+    /// The conditions under which a decision from this snapshot is valid: the operators' settings are unchanged.
     pub(crate) fn unchanged(&self) -> Result<[(Key, Expect); 3]> {
         Ok([
             (config_key()?, as_it_is(self.config.as_ref())),

@@ -1,5 +1,5 @@
-//! What this server knows, at one moment: published by the owner of the fleet's state, and read by everybody else
-//! without a lock. A view never changes; whoever holds one sees hosts, groups and answers that fit together.
+//! An immutable view of the fleet's state, published by its owner and read by everybody else without a lock. Hosts,
+//! groups and answers of one view are consistent with each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::host_records::UnreadableHost;
 use super::store_snapshot::{StoreSnapshot, Versioned};
 use crate::find::Answer;
 
-/// A server that has not heard from its store for so long tells nobody to upgrade: what it knows may be over.
+/// A server without contact to its store for so long tells no host to upgrade: its state may be stale.
 pub(crate) const KNOWS_FOR: Duration = Duration::from_secs(5);
 
 /// What this server knows at one moment.
@@ -26,7 +26,7 @@ pub(crate) struct FleetView {
     pub(crate) hosts: HostMap<Versioned<Arc<HostRecord>>>,
     /// Hosts whose records are there and cannot be read.
     pub(crate) unreadable: Arc<BTreeMap<HostId, Versioned<Arc<UnreadableHost>>>>,
-    /// The hosts that this server hears.
+    /// The hosts that are connected to this server.
     pub(crate) connections: HostMap<Arc<Connection>>,
     pub(crate) counters: Counters,
     pub(crate) snapshot: Arc<StoreSnapshot>,
@@ -36,16 +36,16 @@ pub(crate) struct FleetView {
     pub(crate) advertised: Arc<str>,
     /// When other servers were found gone.
     pub(crate) deaths: Arc<HashMap<Box<str>, Timestamp>>,
-    /// When the store was last heard.
-    pub(crate) heard: Option<Instant>,
+    /// When the store last answered.
+    pub(crate) last_store_contact: Option<Instant>,
     /// Whether every record was read once.
     pub(crate) is_loaded: bool,
 }
 
 impl FleetView {
-    /// Whether what this server knows is recent enough to tell anybody to upgrade.
+    /// Whether the view is recent enough to tell a host to upgrade.
     pub(crate) fn is_certain(&self) -> bool {
-        self.heard.is_some_and(|heard| heard.elapsed() < KNOWS_FOR)
+        self.last_store_contact.is_some_and(|contact| contact.elapsed() < KNOWS_FOR)
     }
 
     /// The host's record, and when that was written.
@@ -53,15 +53,15 @@ impl FleetView {
         self.hosts.get(host).map(|known| (known.value.clone(), known.revision))
     }
 
-    /// Up to `limit` hosts behind `after` for which `wanted` holds, and whether there may be more.
+    /// Up to `limit` hosts after `after` that `matches` accepts, and whether there may be more.
     pub(crate) fn page(
         &self,
         after: Option<HostId>,
         limit: usize,
-        wanted: impl Fn(&HostRecord) -> bool,
+        matches: impl Fn(&HostRecord) -> bool,
     ) -> (Vec<Arc<HostRecord>>, bool) {
         let mut page = Vec::new();
-        for (_, known) in self.hosts.iter_after(after).filter(|(_, known)| wanted(&known.value)) {
+        for (_, known) in self.hosts.iter_after(after).filter(|(_, known)| matches(&known.value)) {
             if page.len() == limit {
                 return (page, true);
             }
@@ -71,17 +71,17 @@ impl FleetView {
     }
 
     /// Since when no server hears the host.
-    pub(crate) fn lost_since(&self, instance: &HostRecord) -> Option<Timestamp> {
-        lost_since(&self.snapshot, &self.deaths, instance)
+    pub(crate) fn lost_since(&self, host_record: &HostRecord) -> Option<Timestamp> {
+        lost_since(&self.snapshot, &self.deaths, host_record)
     }
 
-    /// When the host was last heard, as exactly as this server knows.
-    pub(crate) fn last_seen(&self, instance: &HostRecord) -> Timestamp {
-        let heard = self.connections.get(instance.host_id).and_then(|connection| connection.heard_at());
-        heard.map_or(instance.last_seen, |heard| heard.max(instance.last_seen))
+    /// The time of the host's last heartbeat, as precisely as this server knows it.
+    pub(crate) fn last_seen(&self, host_record: &HostRecord) -> Timestamp {
+        let heard = self.connections.get(host_record.host_id).and_then(|connection| connection.heard_at());
+        heard.map_or(host_record.last_seen, |heard| heard.max(host_record.last_seen))
     }
 
-    /// What a host that presents this UUID, or none that is known, is told at that moment.
+    /// The update instruction for the host with this UUID, or for an unknown host.
     pub(crate) fn answer(&self, host: Option<HostId>, now: Timestamp) -> Answer {
         let version = self.advertised.clone();
         let Some(rollout) = self.rollout.as_ref().filter(|_| self.is_certain()) else {
@@ -96,7 +96,7 @@ impl FleetView {
         self.rollout.as_ref().filter(|_| self.is_certain())?.hint(host, now)
     }
 
-    /// The same for one process of the host: of two that report as one host, one is told.
+    /// The same for one process of the host: of two that report as one host, only one is woken.
     pub(crate) fn hint(&self, host: HostId, session: Uuid, now: Timestamp) -> Option<u64> {
         let known = &self.hosts.get(host)?.value;
         let is_its_own = known.report.as_ref().is_some_and(|report| report.session.id == session);
@@ -108,11 +108,11 @@ impl FleetView {
 pub(crate) fn lost_since(
     snapshot: &StoreSnapshot,
     deaths: &HashMap<Box<str>, Timestamp>,
-    instance: &HostRecord,
+    host_record: &HostRecord,
 ) -> Option<Timestamp> {
-    match instance.server.as_deref() {
+    match host_record.server.as_deref() {
         Some(server) if snapshot.servers.contains_key(server) => None,
-        Some(server) => Some(deaths.get(server).copied().unwrap_or(instance.last_seen)),
-        None => Some(instance.last_seen),
+        Some(server) => Some(deaths.get(server).copied().unwrap_or(host_record.last_seen)),
+        None => Some(host_record.last_seen),
     }
 }

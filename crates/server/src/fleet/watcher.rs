@@ -1,5 +1,5 @@
-//! Loads every record of hosts, then follows the whole store. Everything comes by one watch, in the order of the
-//! store: when the record of a group has come, so have all hosts that were written before it.
+//! Loads every host record, then watches the whole store. One watch delivers everything in the order of revisions: when
+//! a group's record arrives, all hosts that were written before it have arrived.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::host_records::{self, HostEvent, HostRead, HostRecords};
 use super::store_reading::StoreChange;
 
-/// What the watch tells the owner of the fleet's state.
+/// A message from the watch to the owner of the fleet's state.
 #[derive(Debug)]
 pub(crate) enum WatchMessage {
     /// Everything was read, as of that revision at least.
     Loaded(Box<HostRecords>, Revision),
-    /// These changed, and everything up to that revision has been told.
+    /// Changes; everything up to the revision `applied` has been delivered.
     Changes { hosts: Vec<HostEvent>, others: Vec<(StoreChange, Revision)>, applied: Revision },
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum WatchMessage {
 pub(crate) struct Watcher {
     pub(crate) backend: SharedBackend,
     pub(crate) owner: mpsc::Sender<WatchMessage>,
-    /// Told when the store has gone back in time: what was loaded is another store's.
+    /// Notified when the store was restored from a backup: everything must be loaded again.
     pub(crate) reload: Arc<Notify>,
 }
 
@@ -31,7 +31,7 @@ impl Watcher {
         let load_and_watch = || async {
             tokio::select! {
                 ended = self.load_and_watch() => ended.map_err(|error| error.to_string()),
-                () = self.reload.notified() => Err("the store has gone back in time".to_owned()),
+                () = self.reload.notified() => Err("the store was restored to an earlier revision".to_owned()),
             }
         };
         follow("every host", stop, load_and_watch).await;
@@ -52,12 +52,11 @@ impl Watcher {
         }
     }
 
-    /// Reads all pages. They are of different moments: what changed in between is told by the watch, which begins
-    /// at the first of them.
+    /// Reads all pages. They have different revisions: the watch begins at the first one and delivers what changed since.
     async fn load(&self) -> Result<(HostRecords, Revision)> {
         let (mut scan, mut records) = (self.backend.scan(host_records::range()?), HostRecords::default());
         while let Some(items) = scan.next_page().await? {
-            // Parsing a million records takes seconds: not on the threads that answer.
+            // Parsing a million records takes seconds, so it runs on a blocking thread.
             let parsed = tokio::task::spawn_blocking(move || add(records, &items)).await;
             records = parsed.map_err(|error| refit_backend::Error::Invalid(error.to_string()))?;
         }
@@ -68,11 +67,11 @@ impl Watcher {
 fn add(mut records: HostRecords, items: &[Item]) -> HostRecords {
     for item in items {
         let Some(host) = host_records::host_of(&item.key) else {
-            tracing::warn!(key = %item.key, "this is not the key of a host");
+            tracing::warn!(key = %item.key, "ignored a key that is not the key of a host");
             continue;
         };
         match HostRead::of(item) {
-            HostRead::Record(instance) => drop(records.set(host, instance, item.revision)),
+            HostRead::Record(host_record) => drop(records.set(host, host_record, item.revision)),
             HostRead::Unreadable(why) => drop(records.set_unreadable(host, why, item.revision)),
         }
     }

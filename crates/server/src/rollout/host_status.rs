@@ -1,4 +1,4 @@
-//! Where hosts stand in the rollout, for pages and lists.
+//! Group and status of single hosts, for pages and lists. Reads one view, so that all hosts are consistent.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use super::status::reason;
 use super::{HostStatus, Rollouts};
 use crate::fleet::FleetView;
 
-/// Where hosts stand, all at one moment.
+/// Answers questions about hosts from one view.
 pub(crate) struct HostStatuses {
     view: Arc<FleetView>,
 }
 
-/// Where one host stands.
+/// A host's group and status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostPosition {
     /// Its group, by its position in the plan.
     pub(crate) group: Option<usize>,
-    /// How far it is; nothing for a host that no group takes, and that is connected.
-    pub(crate) standing: Option<HostStatus>,
+    /// Its status; none for a connected host without a group.
+    pub(crate) status: Option<HostStatus>,
 }
 
 impl Rollouts {
-    /// Asks where hosts stand.
-    pub(crate) fn survey(&self) -> HostStatuses {
+    /// The statuses of hosts in the current view.
+    pub(crate) fn statuses(&self) -> HostStatuses {
         HostStatuses { view: self.fleet.view() }
     }
 }
@@ -36,34 +36,34 @@ impl HostStatuses {
         self.view.rollout.as_ref().map(|rollout| rollout.plan())
     }
 
-    /// Whether some server hears the host.
-    pub(crate) fn is_connected(&self, instance: &HostRecord) -> bool {
-        self.view.lost_since(instance).is_none()
+    /// Whether the host is connected to some server.
+    pub(crate) fn is_connected(&self, host_record: &HostRecord) -> bool {
+        self.view.lost_since(host_record).is_none()
     }
 
-    pub(crate) fn place(&self, instance: &HostRecord) -> HostPosition {
-        match self.facts(instance) {
+    pub(crate) fn position(&self, host_record: &HostRecord) -> HostPosition {
+        match self.facts(host_record) {
             Some((group, record, facts)) => {
-                HostPosition { group: Some(group), standing: Some(HostStatus::of(&facts, record)) }
+                HostPosition { group: Some(group), status: Some(HostStatus::of(&facts, record)) }
             }
             None => HostPosition {
                 group: None,
-                standing: (!self.is_connected(instance)).then_some(HostStatus::Away),
+                status: (!self.is_connected(host_record)).then_some(HostStatus::Away),
             },
         }
     }
 
-    /// Why it stands there, in words; empty if that goes without saying.
-    pub(crate) fn reason(&self, instance: &HostRecord, place: HostPosition) -> String {
-        let found = self.plan().zip(self.facts(instance)).zip(place.standing);
-        found.map_or_else(String::new, |((plan, (_, _, facts)), standing)| {
-            reason(&self.view, plan, instance, &facts, standing)
+    /// The reason of its status, in words; empty if there is nothing to explain.
+    pub(crate) fn reason(&self, host_record: &HostRecord, position: HostPosition) -> String {
+        let found = self.plan().zip(self.facts(host_record)).zip(position.status);
+        found.map_or_else(String::new, |((plan, (_, _, facts)), status)| {
+            reason(&self.view, plan, host_record, &facts, status)
         })
     }
 
-    fn facts(&self, instance: &HostRecord) -> Option<(usize, &GroupRecord, HostFacts)> {
+    fn facts(&self, host_record: &HostRecord) -> Option<(usize, &GroupRecord, HostFacts)> {
         let rollout = self.view.rollout.as_ref()?;
-        let facts = rollout.facts(instance.host_id)?;
+        let facts = rollout.facts(host_record.host_id)?;
         let group = facts.group?;
         Some((group, rollout.group_record(group)?, facts))
     }

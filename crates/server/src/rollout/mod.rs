@@ -1,5 +1,5 @@
-//! What operators do about rollouts, and what they see of them: on top of the fleet's state, which decides and stores
-//! by itself. Any number of servers do so at once; compare and swap keeps them from doing anything twice.
+//! Rollouts for operators: polls the store, begins epochs, carries out operators' actions and reports status. Decisions
+//! are made by the owner of the fleet's state. Several servers may act at once; compare-and-swap prevents duplicates.
 
 mod expiry;
 mod host_status;
@@ -21,10 +21,10 @@ pub(crate) use host_status::{HostPosition, HostStatuses};
 pub(crate) use operator::OperatorError;
 pub(crate) use status::HostStatus;
 
-/// How often the store is read, and what has happened since is decided upon: often enough for a rollout to move in
-/// seconds, and rarely enough that hosts share the writes of their group.
+/// How often the store is read and decisions are made: often enough for a rollout to move in seconds, and rarely enough
+/// that hosts share the writes of their group.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-/// How often others may be quicker to begin an epoch before it is left to the next reading.
+/// Conflicts while beginning an epoch before it is left to the next reading.
 const MAX_CONFLICTS: u32 = 5;
 
 /// Brings the fleet to the version that its operator chose.
@@ -52,14 +52,14 @@ impl Rollouts {
 
     /// Reads the store every second, and begins an epoch when one is due, until the server stops.
     pub(crate) async fn poll(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let (mut trouble, mut is_regular, mut next) = (None, true, Instant::now());
+        let (mut last_error, mut is_regular, mut next) = (None, true, Instant::now());
         loop {
             let read = async {
                 let error = self.read_for_owner(is_regular).await.err().map(|error| error.to_string());
-                if let Some(error) = error.as_ref().filter(|_| trouble != error) {
-                    tracing::warn!(error, "the store could not be read; it is tried again every second");
+                if let Some(error) = error.as_ref().filter(|_| last_error != error) {
+                    tracing::warn!(error, "could not read the store; retrying every second");
                 }
-                trouble = error;
+                last_error = error;
             };
             tokio::select! {
                 () = read => {}
@@ -70,14 +70,14 @@ impl Rollouts {
             }
             is_regular = tokio::select! {
                 () = tokio::time::sleep_until(next.into()) => true,
-                () = self.wanted_soon() => false,
+                () = self.reading_requested() => false,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
         }
     }
 
-    /// Servers that were refused by the same change do not all come back at once.
-    async fn wanted_soon(&self) {
+    /// Waits for a requested reading, with jitter: servers that lost the same conflict do not retry in step.
+    async fn reading_requested(&self) {
         self.fleet.wants_poll().await;
         tokio::time::sleep(Duration::from_millis(rand::random_range(10..100))).await;
     }
@@ -95,9 +95,9 @@ impl Rollouts {
         Ok(())
     }
 
-    /// Reads what is stored, begins a new epoch if operators changed what calls for one, and returns when this
-    /// server answers by that.
-    pub(crate) async fn look(&self) -> Result<()> {
+    /// Reads the store, begins a new epoch if a change of operators needs one, and returns once this server's view
+    /// includes it.
+    pub(crate) async fn sync_from_store(&self) -> Result<()> {
         self.read_for_operator(false).await
     }
 
@@ -116,7 +116,7 @@ impl Rollouts {
         StoreReading::read(&self.backend, self.features).await
     }
 
-    /// Begins the epoch that is due, if one is; whether the store is to be read again.
+    /// Begins an epoch if one is due. Returns whether the store must be read again.
     async fn begin_if_due(&self, reading: &StoreReading) -> Result<bool> {
         let Some(record) = reading.snapshot.due_plan(self.fleet.clock()) else { return Ok(false) };
         match self.begin(record, reading).await {
@@ -125,14 +125,14 @@ impl Rollouts {
         }
     }
 
-    /// Begins an epoch, or notes another level in this one, if all is still as it was read.
+    /// Begins an epoch, or stores another level in this one, unless something has changed since the reading.
     async fn begin(&self, record: RolloutRecord, reading: &StoreReading) -> Result<()> {
         let mut transaction = Transaction::new();
         for (key, expect) in reading.snapshot.unchanged()? {
             transaction = transaction.expect(&key, expect);
         }
         transaction = transaction.put(&plan_key()?, encoded(&record)?);
-        // Groups that are no more leave nothing behind.
+        // The records of deleted groups are removed.
         let settings = reading.snapshot.settings();
         let present = settings.groups(record.schedule);
         for name in reading.groups.keys().filter(|name| present.iter().all(|group| group.name != **name)) {
@@ -152,22 +152,23 @@ impl Rollouts {
         Ok(())
     }
 
-    /// Whether the store has been silent for so long that other servers no longer count on this one: what
-    /// was connected before then is better off with one of them.
+    /// Whether the store has been unreachable for so long that this server's registration has expired: hosts that
+    /// connected before then should move to another server.
     pub(crate) fn should_disconnect(&self, connected: Instant) -> bool {
         self.fleet.peek(|view| {
-            let silent = view.heard.filter(|heard| heard.elapsed() > crate::server_registry::TTL);
-            silent.is_some_and(|since| connected < since) && view.snapshot.servers.len() > 1
+            let unreachable =
+                view.last_store_contact.filter(|contact| contact.elapsed() > crate::server_registry::TTL);
+            unreachable.is_some_and(|since| connected < since) && view.snapshot.servers.len() > 1
         })
     }
 
-    /// What operators said last, and what is rolled out.
-    pub(crate) fn said(&self) -> (ClusterMaintenanceConfig, Option<RolloutRecord>) {
+    /// The operators' settings and the current rollout.
+    pub(crate) fn settings(&self) -> (ClusterMaintenanceConfig, Option<RolloutRecord>) {
         let view = self.fleet.view();
         (view.snapshot.settings(), view.snapshot.rollout().cloned())
     }
 
-    /// An event that this server tells of.
+    /// An event with this server as its actor.
     fn event(&self, kind: &str, subject: &str, message: &str) -> Event {
         Event::new(kind, format!("{SERVER} {}", self.server), subject, message)
     }

@@ -1,5 +1,5 @@
-//! What operators do about a rollout: each is a transaction on what is stored now, and holds on this server when it
-//! returns.
+//! Operators' actions on a rollout: run, pause, resume and the removal of hosts. Each is one transaction on the current
+//! records, and is in effect on this server when it returns.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::Rollouts;
 use crate::events::Event;
 use crate::fleet::{Fleet, HostState, StoreReading, encoded, group_key, plan_key, readable, unreadable};
 
-/// How long an operator's wish is tried while others write the same records, and how soon.
+/// Time limit and first pause of an action that conflicts with other writes.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why an operator's wish could not be granted.
+/// Why an operator's action was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperatorError {
     /// There is no such group.
@@ -33,7 +33,7 @@ pub(crate) enum OperatorError {
         "automatic updates are disabled; `refitctl autoupdate update --set-agent-auto-update=on` enables them"
     )]
     Disabled,
-    /// A server would not keep to it.
+    /// A live server does not support it.
     #[error(
         "this needs feature level {needed} of every server, and {server}: it would let hosts through that this keeps \
          back; upgrade or stop that server first"
@@ -52,7 +52,7 @@ struct Found {
 }
 
 impl Rollouts {
-    /// Opens a window of a group now, and gives those that did not make it another attempt.
+    /// Opens a window of a group now, and lets hosts that failed or timed out start again.
     pub(crate) async fn run_group(&self, name: &str, by: &str) -> Result<(), OperatorError> {
         let message = format!("{by} ran {name} by hand");
         self.change_group(name, by, "group.run", &message, |found, now| {
@@ -64,7 +64,7 @@ impl Rollouts {
         .await
     }
 
-    /// Starts no more hosts of a group, or of none at all; or goes on.
+    /// Pauses or resumes a group, or the whole rollout.
     pub(crate) async fn set_paused(
         &self,
         name: Option<&str>,
@@ -131,7 +131,7 @@ impl Rollouts {
         .await
     }
 
-    /// Refuses what a live server would not keep to, by the level that it needs.
+    /// Refuses what a live server does not support, by the level that it needs.
     pub(crate) async fn require_level(&self, needed: FeatureLevel) -> Result<(), OperatorError> {
         if needed.is_none() {
             return Ok(());
@@ -147,24 +147,24 @@ impl Rollouts {
         (self.features.needed)(resource)
     }
 
-    /// Takes in what an operator has just stored, and decides anew.
+    /// Reads what an operator has just stored, and decides again.
     pub(crate) async fn operator_changed(&self) -> Result<()> {
         self.read_for_operator(true).await
     }
 
-    /// Stores what `make` makes of what is stored now, and makes it anew while others are quicker.
+    /// Commits the transaction that `make` builds from the current records, and builds it again on conflict.
     async fn store(
         &self,
         make: impl Fn(&StoreReading) -> Result<Transaction, OperatorError>,
     ) -> Result<(), OperatorError> {
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let stored = self.read_store().await?;
             if self.begin_if_due(&stored).await? {
                 continue;
             }
             match self.backend.transact(make(&stored)?).await {
-                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                Err(Error::Conflict { .. }) if backoff.pause().await => {}
                 other => {
                     other?;
                     return Ok(self.operator_changed().await?);
@@ -173,22 +173,22 @@ impl Rollouts {
         }
     }
 
-    /// Removes a host, and what its group counts of it; whether it was there.
+    /// Removes a host, also from the counts of its group. Returns whether it existed.
     pub(crate) async fn remove(&self, host: HostId, by: &str) -> Result<bool> {
         let event =
             || Event::new("node.removed", by, format!("node/{host}"), "removed a host from the fleet");
         self.remove_if(host, |_| true, event).await
     }
 
-    /// Removes a host if that is still so, and stores the event with it; whether it did. The
-    /// store alone is asked: counts are kept also while no version is chosen, and before this server knows the fleet.
+    /// Removes a host if `holds` accepts its stored record, and stores the event with it. Returns whether it did. Works
+    /// from the store alone, because counts must be right even while no version is chosen or the fleet is not loaded.
     pub(super) async fn remove_if(
         &self,
         host: HostId,
         holds: impl Fn(&HostRecord) -> bool,
         event: impl Fn() -> Event,
     ) -> Result<bool> {
-        let mut patience = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
+        let mut backoff = Backoff::starting_with(FIRST_PAUSE, TRY_FOR);
         loop {
             let stored = self.read_store().await?;
             let known = match self.fleet.stored(host).await? {
@@ -212,7 +212,7 @@ impl Rollouts {
                     self.fleet.tell_host(host, HostState::Removed(revision)).await?;
                     return Ok(true);
                 }
-                Err(Error::Conflict { .. }) if patience.pause().await => {}
+                Err(Error::Conflict { .. }) if backoff.pause().await => {}
                 Err(other) => return Err(other),
             }
         }
@@ -242,18 +242,18 @@ fn find_group(stored: &StoreReading, name: &str) -> Result<Found, OperatorError>
     Ok(Found { group: group.clone(), record, stored: stored.clone() })
 }
 
-/// The record of a group without one of its members, and which one that is made from.
+/// The record of a group without one of its members, and the condition that it was made from.
 fn without(
     stored: &StoreReading,
     name: &GroupName,
-    instance: &HostRecord,
+    host_record: &HostRecord,
 ) -> Result<(Key, Expect, Option<Vec<u8>>)> {
     let (key, expect) = stored.group_unchanged(name)?;
     let Some(plan) = readable(&stored.snapshot.plan) else { return Ok((key, expect, None)) };
     let plan = Plan::new(plan, Default::default(), &stored.snapshot.settings());
-    let is_member = HostFacts::of(&plan, instance, None).member;
+    let is_member = HostFacts::of(&plan, host_record, None).member;
     let record = match stored.groups.get(name).filter(|_| is_member).map(|group| &group.value) {
-        Some(Ok(record)) => Some(encoded(&removed(record, &HostFacts::of(&plan, instance, None)))?),
+        Some(Ok(record)) => Some(encoded(&removed(record, &HostFacts::of(&plan, host_record, None)))?),
         Some(Err(_)) => return Err(unreadable(key.as_str())),
         None => None,
     };

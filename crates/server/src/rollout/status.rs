@@ -1,16 +1,16 @@
-//! How far a rollout is, for people: answered from the view, on the wire's terms.
+//! The rollout status as wire messages, computed from the current view.
 
 use refit_convert::blocked_by;
 use refit_proto::code_of;
 use refit_proto::rollouts::v1 as wire;
-use refit_rollout::{Ended, HostFacts, RolloutView};
+use refit_rollout::{HostFacts, HostOutcome, RolloutView};
 use refit_types::{GroupRecord, HostId, HostRecord, Schedule};
 
 use super::{OperatorError, Rollouts};
 use crate::fleet::FleetView;
 use crate::rpc::timestamp;
 
-/// What a host of a group is told apart by.
+/// The status of a host in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostStatus {
     Upgraded,
@@ -35,12 +35,12 @@ impl HostStatus {
 
     /// The word for it on the wire.
     pub(crate) fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(standing, _)| *standing == self).map_or("", |(_, word)| word)
+        Self::ALL.iter().find(|(status, _)| *status == self).map_or("", |(_, word)| word)
     }
 
     /// The one of that word, or what is allowed.
     pub(crate) fn parse(word: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(_, known)| *known == word).map(|(standing, _)| *standing);
+        let found = Self::ALL.iter().find(|(_, known)| *known == word).map(|(status, _)| *status);
         found.ok_or_else(|| {
             let allowed: Vec<&str> = Self::ALL.iter().map(|(_, word)| *word).collect();
             let word: String = word.chars().take(80).collect();
@@ -50,9 +50,9 @@ impl HostStatus {
 
     pub(super) fn of(facts: &HostFacts, record: &GroupRecord) -> Self {
         match facts.ended {
-            Some(Ended::Upgraded) => Self::Upgraded,
-            Some(Ended::Failed { round }) if round == record.round => Self::Failed,
-            Some(Ended::TimedOut { round }) if round == record.round => Self::TimedOut,
+            Some(HostOutcome::Upgraded) => Self::Upgraded,
+            Some(HostOutcome::Failed { round }) if round == record.round => Self::Failed,
+            Some(HostOutcome::TimedOut { round }) if round == record.round => Self::TimedOut,
             None if facts.started.is_some() => Self::InFlight,
             _ if facts.held => Self::Held,
             _ if facts.lost_since.is_some() => Self::Away,
@@ -98,7 +98,7 @@ impl Rollouts {
     pub(crate) fn group_hosts(
         &self,
         group: &str,
-        wanted: Option<HostStatus>,
+        filter: Option<HostStatus>,
         after: Option<HostId>,
         limit: usize,
     ) -> Result<(Vec<wire::GroupHost>, bool), OperatorError> {
@@ -116,30 +116,30 @@ impl Rollouts {
         let record = rollout.group_record(position).cloned();
         let record = record.unwrap_or_else(|| GroupRecord::fresh(plan.epoch, plan.began_at));
         // The engine has worked out which group takes a host: expressions are too slow to ask for a fleet.
-        let standing = |instance: &HostRecord| {
-            let facts = rollout.facts(instance.host_id).filter(|facts| facts.group == Some(position))?;
+        let status = |host_record: &HostRecord| {
+            let facts = rollout.facts(host_record.host_id).filter(|facts| facts.group == Some(position))?;
             Some((HostStatus::of(&facts, &record), facts))
         };
-        let is_wanted = |instance: &HostRecord| {
-            standing(instance).is_some_and(|(found, _)| wanted.is_none_or(|wanted| wanted == found))
+        let is_wanted = |host_record: &HostRecord| {
+            status(host_record).is_some_and(|(found, _)| filter.is_none_or(|filter| filter == found))
         };
         let found = view.hosts.iter_after(after).filter(|(_, known)| is_wanted(&known.value));
         let mut page: Vec<_> = found.map(|(_, known)| known.value.clone()).take(limit + 1).collect();
         let more = page.len() > limit;
         page.truncate(limit);
-        let hosts = page.iter().filter_map(|instance| {
-            let (standing, facts) = standing(instance)?;
-            let reason = reason(&view, plan, instance, &facts, standing);
+        let hosts = page.iter().filter_map(|host_record| {
+            let (status, facts) = status(host_record)?;
+            let reason = reason(&view, plan, host_record, &facts, status);
             Some(wire::GroupHost {
-                host_id: instance.host_id.to_string(),
-                hostname: instance.hostname.to_string(),
-                version: instance
+                host_id: host_record.host_id.to_string(),
+                hostname: host_record.hostname.to_string(),
+                version: host_record
                     .report
                     .as_ref()
                     .map(|report| report.version.to_string())
                     .unwrap_or_default(),
-                outcome: standing.as_str().into(),
-                outcome_code: code_of::<wire::HostOutcome>(standing.as_str()),
+                outcome: status.as_str().into(),
+                outcome_code: code_of::<wire::HostOutcome>(status.as_str()),
                 reason,
                 started_at: facts.started.map(timestamp),
                 attempt: facts.attempt,
@@ -155,7 +155,7 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
         let record = rollout.group_record(position)?;
         let progress = rollout.progress(position);
         let window = rollout.window(position, now);
-        let waiting = rollout.waiting(position, now);
+        let blocked = rollout.blocked_by(position, now);
         Some(wire::Group {
             name: group.name.to_string(),
             state: record.state.as_str().into(),
@@ -174,8 +174,8 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
             opens_at: window.map(|window| timestamp(window.start)),
             closes_at: window.map(|window| timestamp(window.end)),
             timezone: group.window.timezone.to_string(),
-            waiting: waiting.as_ref().map(|why| why.in_words(now)).unwrap_or_default(),
-            blocked_by: waiting.as_ref().map(blocked_by),
+            waiting: blocked.as_ref().map(|why| why.in_words(now)).unwrap_or_default(),
+            blocked_by: blocked.as_ref().map(blocked_by),
             paused_at: record.paused.map(timestamp),
             by_hand: record.window.is_some() && record.window == record.run,
             removed: record.removed,
@@ -188,15 +188,15 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
 pub(super) fn reason(
     view: &FleetView,
     plan: &refit_rollout::Plan,
-    instance: &HostRecord,
+    host_record: &HostRecord,
     facts: &HostFacts,
-    standing: HostStatus,
+    status: HostStatus,
 ) -> String {
     let shown = |at: jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
-    let version = instance.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
+    let version = host_record.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
     let told = || facts.started.map(shown).unwrap_or_default();
-    let failed = HostFacts::failed_because(plan, instance).unwrap_or_default();
-    match standing {
+    let failed = HostFacts::failed_because(plan, host_record).unwrap_or_default();
+    match status {
         HostStatus::Upgraded => String::new(),
         HostStatus::Failed => failed,
         HostStatus::TimedOut if facts.undone => format!("told at {}, and late {failed}", told()),
@@ -211,8 +211,8 @@ pub(super) fn reason(
             let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
             format!("told at {}{acknowledged}", told())
         }
-        HostStatus::Held => HostFacts::held_because(plan, instance).unwrap_or_default(),
-        HostStatus::Away => match view.lost_since(instance) {
+        HostStatus::Held => HostFacts::held_because(plan, host_record).unwrap_or_default(),
+        HostStatus::Away => match view.lost_since(host_record) {
             Some(since) => format!("not connected since {}", shown(since)),
             None => String::new(),
         },

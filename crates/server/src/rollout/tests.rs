@@ -51,9 +51,9 @@ async fn what_another_server_has_stored_is_not_stored_again() {
     second.hold(GROUPS);
     let key = Fleet::key(host(1)).unwrap();
     let stored = inner.get(&key).await.unwrap().unwrap();
-    let mut instance: refit_types::HostRecord = serde_json::from_slice(&stored.value).unwrap();
-    instance.report.as_mut().unwrap().version = "2.0.0".parse().unwrap();
-    inner.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
+    let mut host_record: refit_types::HostRecord = serde_json::from_slice(&stored.value).unwrap();
+    host_record.report.as_mut().unwrap().version = "2.0.0".parse().unwrap();
+    inner.put(&key, serde_json::to_vec(&host_record).unwrap().into()).await.unwrap();
     let sent = async || {
         bare.rollouts.operator_changed().await.unwrap();
         other.rollouts.operator_changed().await.unwrap();
@@ -203,9 +203,9 @@ async fn a_host_that_is_gone_is_not_taken_for_connected() {
     let bare = Bare::with_hosts(&store(), 2).await;
     // What is stored says that it is connected here, and no stream is.
     let key = Fleet::key(host(3)).unwrap();
-    let mut instance = refit_types::HostRecord::clone(&bare.known(2));
-    instance.host_id = host(3);
-    bare.backend.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
+    let mut host_record = refit_types::HostRecord::clone(&bare.known(2));
+    host_record.host_id = host(3);
+    bare.backend.put(&key, serde_json::to_vec(&host_record).unwrap().into()).await.unwrap();
     bare.knows(3).await;
     assert_eq!(bare.known(3).server.as_deref(), Some("s1"));
     bare.rollouts.clear_stale_connections().await;
@@ -281,10 +281,10 @@ async fn nobody_times_out_before_hosts_could_come_back() {
     for n in 1..=4 {
         let key = Fleet::key(host(n)).unwrap();
         let item = backend.get(&key).await.unwrap().unwrap();
-        let mut instance: refit_types::HostRecord = serde_json::from_slice(&item.value).unwrap();
-        let upgrade = instance.upgrade.as_mut().unwrap();
+        let mut host_record: refit_types::HostRecord = serde_json::from_slice(&item.value).unwrap();
+        let upgrade = host_record.upgrade.as_mut().unwrap();
         upgrade.start_time = Some(upgrade.start_time.unwrap() - Duration::from_secs(3600));
-        backend.put(&key, serde_json::to_vec(&instance).unwrap().into()).await.unwrap();
+        backend.put(&key, serde_json::to_vec(&host_record).unwrap().into()).await.unwrap();
     }
     let again = Bare::new(&backend, "s1");
     again.knows(4).await;

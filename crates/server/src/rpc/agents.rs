@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::{nodes, store_status, timestamp, token_status};
 use crate::access::{Caller, caller};
 use crate::authorities::{Authorities, Current};
-use crate::fleet::{Connection, Fleet, Heard, Heartbeat, JoinRefused};
+use crate::fleet::{Connection, Fleet, Heartbeat, HeartbeatResult, JoinRefused};
 use crate::limiter::Limiter;
 use crate::rollout::Rollouts;
 
@@ -269,8 +269,8 @@ impl Pulse {
         let connection = &self.departure.connection;
         let heard = self.agents.fleet.heartbeat(self.host, connection, heartbeat).await;
         match heard.map_err(store_status)? {
-            Heard::Removed => return Err(removed(self.host)),
-            Heard::Known { duplicate } => {
+            HeartbeatResult::Removed => return Err(removed(self.host)),
+            HeartbeatResult::Known { duplicate } => {
                 if duplicate && !self.duplicate {
                     tracing::warn!(target: "audit", host = %self.host, %hostname, "two processes report as one host");
                 }

@@ -24,7 +24,7 @@ impl RolloutService for RolloutRpc {
         &self,
         _: Request<wire::GetRolloutRequest>,
     ) -> Result<Response<wire::Rollout>, Status> {
-        self.rollouts.look().await.map_err(store_status)?;
+        self.rollouts.sync_from_store().await.map_err(store_status)?;
         Ok(Response::new(self.rollouts.status()))
     }
 

@@ -17,7 +17,7 @@ use super::response::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::{PAUSE, RESUME, RUN};
 use crate::access::Caller;
 
-/// What an operator can do about a rollout, each as the method of the API that does it.
+/// An action on a rollout; each is a method of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Run,
@@ -60,37 +60,37 @@ struct ConfirmPage {
     word: &'static str,
     group: String,
     question: String,
-    /// What will happen, sentence by sentence.
+    /// The consequences, one sentence each.
     told: Vec<String>,
     button: String,
 }
 
 impl Web {
-    /// Asks once, and says what will happen.
-    pub(super) async fn confirm(&self, visit: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
+    /// Asks for confirmation and lists the consequences.
+    pub(super) async fn confirm(&self, request: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
         let action = Action::parse(word)?;
-        visit.caller(action.method(), None)?;
-        self.rollouts.look().await?;
+        request.caller(action.method(), None)?;
+        self.rollouts.sync_from_store().await?;
         let rollout = self.rollouts.status();
-        let group = visit.query.get("group");
+        let group = request.query.get("group");
         let found = rollout.groups.iter().find(|known| known.name == group);
         if found.is_none() && (!group.is_empty() || action == Action::Run) {
             let group: String = group.chars().take(80).collect();
             return Err(Refusal::NotFound(format!("There is no group {group:?} in this rollout.")));
         }
         let (question, told, button) = in_words(action, found, &rollout);
-        let frame = visit.frame(self, "rollout", question.clone());
+        let frame = request.frame(self, "rollout", question.clone());
         let token = frame.who.as_ref().map(|who| who.token.clone()).unwrap_or_default();
         let group = group.to_owned();
         rendered(&ConfirmPage { frame, token, word: action.word(), group, question, told, button })
     }
 
-    /// Does it, as the method of the API would that the same person called.
-    pub(super) async fn act(&self, visit: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
-        visit.posted()?;
+    /// Calls the API method as the signed-in user.
+    pub(super) async fn act(&self, request: &PageRequest, word: &str) -> Result<Response<Body>, Refusal> {
+        request.posted()?;
         let action = Action::parse(word)?;
-        let caller = visit.caller(action.method(), None)?;
-        let group = visit.form.get("group").to_owned();
+        let caller = request.caller(action.method(), None)?;
+        let group = request.form.get("group").to_owned();
         let done = match action {
             Action::Run => {
                 self.rollout_rpc
@@ -111,17 +111,17 @@ impl Web {
     }
 }
 
-/// A call of the API, made here by somebody who is signed in.
+/// An API request with the signed-in user as its caller.
 pub(super) fn called_by<T>(caller: Caller, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(caller);
     request
 }
 
-/// What was done, once it is; in the words of `refitctl`.
-pub(super) fn said(visit: &PageRequest) -> String {
-    let group: Option<GroupName> = visit.query.get("group").parse().ok();
-    match (visit.query.get("done"), group) {
+/// The confirmation after an action, in the words of `refitctl`.
+pub(super) fn said(request: &PageRequest) -> String {
+    let group: Option<GroupName> = request.query.get("group").parse().ok();
+    match (request.query.get("done"), group) {
         ("run", Some(group)) => format!("Executing auto-update for group '{group}' immediately."),
         ("pause", Some(group)) => {
             format!("Group '{group}' is paused: hosts in flight finish, no more are started.")
@@ -129,7 +129,7 @@ pub(super) fn said(visit: &PageRequest) -> String {
         ("pause", None) => "The rollout is paused: hosts in flight finish, no more are started.".into(),
         ("resume", Some(group)) => format!("Group '{group}' goes on."),
         ("resume", None) => "The rollout goes on.".into(),
-        ("version", _) => match visit.query.get("version").parse::<Version>() {
+        ("version", _) => match request.query.get("version").parse::<Version>() {
             Ok(version) => {
                 format!("Automatic updates configuration has been updated: agents are to run v{version}.")
             }

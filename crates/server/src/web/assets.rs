@@ -15,7 +15,7 @@ const FILES: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 
-/// Stands for what the files say: a browser may keep them for as long as a page names this.
+/// A digest of the files, part of their addresses: a browser may cache them until it changes.
 pub(super) fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
         let mut hash = Sha256::new();

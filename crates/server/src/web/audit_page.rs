@@ -22,7 +22,7 @@ struct AuditPage {
     subject: String,
     actor: String,
     since: String,
-    fault: String,
+    error: String,
     is_filtered: bool,
     events: Vec<Past>,
     next: Option<String>,
@@ -30,11 +30,11 @@ struct AuditPage {
 }
 
 impl Web {
-    pub(super) fn audit_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        visit.caller("/refit.events.v1.EventService/ListEvents", None)?;
-        let query = &visit.query;
+    pub(super) fn audit_page(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        request.caller("/refit.events.v1.EventService/ListEvents", None)?;
+        let query = &request.query;
         let since = since(query, (self.now)());
-        let fault = since.as_ref().err().cloned().unwrap_or_default();
+        let error = since.as_ref().err().cloned().unwrap_or_default();
         let (events, more) = match since {
             Ok(since) => {
                 let filter = Filter {
@@ -59,12 +59,12 @@ impl Web {
         };
         let kinds = self.history.kinds().into_iter();
         rendered(&AuditPage {
-            frame: visit.frame(self, "audit", "Audit"),
+            frame: request.frame(self, "audit", "Audit"),
             kinds: kinds.map(|kind| (kind.clone(), kind == query.get("kind"))).collect(),
             subject: query.get("subject").into(),
             actor: query.get("actor").into(),
             since: query.get("since").into(),
-            fault,
+            error,
             is_filtered: FILTERS.iter().any(|name| !query.get(name).is_empty()),
             next: events.last().filter(|_| more).map(|last| here(&last.id)),
             first: query.some("before").map(|_| here("")),
@@ -73,7 +73,7 @@ impl Web {
     }
 }
 
-/// From when on: a time ago, like `1h` or `7d`, or a moment.
+/// The start of the range: a time ago, like `1h` or `7d`, or a timestamp.
 fn since(query: &Fields, now: Timestamp) -> Result<Option<Timestamp>, String> {
     let Some(text) = query.some("since") else { return Ok(None) };
     if let Ok(at) = text.parse::<Timestamp>() {

@@ -7,12 +7,12 @@ use tokio::sync::Mutex;
 
 use super::response::Refusal;
 
-/// Something that was made is good for this many times as long as it took to make: however large the fleet
-/// and however many look, a fiftieth of one core goes into it.
+/// A result is cached for this many times as long as it took to compute: however large the fleet and however many
+/// viewers, computing it takes a fiftieth of one core.
 const WORTH: u32 = 50;
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What takes a walk through the fleet: made by one of those who ask for it, away from those who answer.
+/// The result of a scan of the fleet: computed by one of its callers on a blocking thread, and shared by the others.
 #[derive(Debug)]
 pub(super) struct Cached<T>(Mutex<Option<(Instant, Arc<T>)>>);
 
@@ -37,12 +37,12 @@ impl<T: Send + Sync + 'static> Cached<T> {
     }
 }
 
-/// Does what takes long where nobody waits for it.
+/// Runs slow work on a blocking thread.
 pub(super) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "a page of the dashboard could not be worked out");
+        tracing::error!(%error, "computing a page of the dashboard failed");
         Refusal::Unavailable("This page could not be made.".into())
     })
 }

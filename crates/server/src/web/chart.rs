@@ -11,15 +11,15 @@ use super::samples::Sample;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;
-/// Places at which the picture is drawn, from left to right.
+/// Points on the time axis.
 const COLUMNS: usize = 180;
 /// Versions with a colour of their own.
 const MOST: usize = 6;
 const OTHERS: &str = "others";
-/// Moments in the table that says the same.
+/// Rows of the table with the same data.
 const ROWS: usize = 6;
 
-/// Hosts by version over time, as areas that lie on each other.
+/// Hosts by version over time, as stacked areas.
 #[derive(Debug)]
 pub(super) struct Chart {
     pub(super) areas: Vec<Area>,
@@ -33,14 +33,14 @@ pub(super) struct Chart {
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) version: String,
-    /// Which colour: the newest version has the first, whatever it is.
+    /// Index of its colour: the newest version has the first one.
     pub(super) shade: usize,
     pub(super) path: String,
     pub(super) now: u64,
 }
 
 impl Chart {
-    /// The picture of some time until now; nothing before there is anything to see.
+    /// The chart of a period until now; none without samples.
     pub(super) fn of(samples: &[Sample], from: Timestamp, now: Timestamp) -> Option<Self> {
         let whole = now.duration_since(from);
         let at = |part: usize, of: usize| {
@@ -99,7 +99,7 @@ impl Chart {
     }
 }
 
-/// The versions that are told apart, oldest first, and what stands for the others.
+/// The versions with an area of their own, oldest first, and a name for the others.
 fn versions(samples: &[Sample]) -> Vec<String> {
     let mut peaks: BTreeMap<&str, u64> = BTreeMap::new();
     for (version, count) in samples.iter().flat_map(|sample| &sample.hosts) {

@@ -16,14 +16,14 @@ use super::format::{Moment, in_words};
 use super::host_filter::{FILTERS, Found, HostFilter, NONE, ValidationErrors};
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, rendered};
-use super::summary::{STATES, Summary, position, state_at};
+use super::summary::{STATES, Summary, state_at, state_index};
 
 const PAGE: usize = 50;
 /// Labels that a row has room for.
 const MOST_LABELS: usize = 6;
-/// A picture of less time would show nothing but edges.
+/// A shorter chart would show nothing.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
-/// How far back the picture can go.
+/// The periods that the chart can show.
 const SPANS: [(&str, &str, i64); 3] = [("1h", "hour", 1), ("1d", "day", 24), ("7d", "week", 7 * 24)];
 
 /// How many hosts run which version.
@@ -72,7 +72,7 @@ struct Form {
     states: Vec<Choice>,
     groups: Vec<Choice>,
     versions: Vec<Choice>,
-    faults: ValidationErrors,
+    errors: ValidationErrors,
     is_filtered: bool,
 }
 
@@ -90,21 +90,21 @@ pub(super) struct Row {
 }
 
 impl Web {
-    /// How the whole fleet stands, as of a moment ago.
+    /// The summary of the whole fleet, at most seconds old.
     pub(super) async fn summarized(&self) -> Result<Arc<Summary>, Refusal> {
         let (fleet, rollouts) = (self.fleet.clone(), self.rollouts.clone());
         self.summary.get(move || Summary::of(&fleet, &rollouts)).await
     }
 
-    pub(super) async fn fleet_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        visit.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
+    pub(super) async fn fleet_page(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        request.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
         let summary = self.summarized().await?;
-        let (wanted, faults) = HostFilter::parse(&visit.query);
-        let after = after(visit)?;
-        let (found, more) = match wanted {
-            Some(wanted) => {
+        let (filter, errors) = HostFilter::parse(&request.query);
+        let after = after(request)?;
+        let (found, more) = match filter {
+            Some(filter) => {
                 let (fleet, rollouts) = (self.fleet.clone(), self.rollouts.clone());
-                aside(move || wanted.page(&fleet, &rollouts, after, PAGE)).await?
+                aside(move || filter.page(&fleet, &rollouts, after, PAGE)).await?
             }
             None => (Vec::new(), false),
         };
@@ -112,7 +112,7 @@ impl Web {
         let rows: Vec<Row> = found.iter().map(|found| self.row(found, now)).collect();
         let here = |after: &str, span: &str| {
             let mut address = form_urlencoded::Serializer::new(String::new());
-            let kept = FILTERS.map(|name| (name, visit.query.get(name)));
+            let kept = FILTERS.map(|name| (name, request.query.get(name)));
             for (name, value) in kept.into_iter().chain([("after", after), ("span", span)]) {
                 if !value.is_empty() {
                     address.append_pair(name, value);
@@ -121,7 +121,7 @@ impl Web {
             format!("/web/?{}", address.finish())
         };
         let versions = self.fleet.versions();
-        let span = visit.query.get("span");
+        let span = request.query.get("span");
         let (chart, chosen) = self.chart(span, now);
         let next = rows.last().filter(|_| more).map(|last| here(&last.id, span));
         let spans = SPANS.iter().map(|(value, name, _)| Choice {
@@ -132,12 +132,12 @@ impl Web {
         });
         let (span_now, spans) = (chosen.1, spans.collect());
         rendered(&FleetPage {
-            frame: visit.frame(self, "fleet", "Fleet"),
+            frame: request.frame(self, "fleet", "Fleet"),
             hosts: summary.hosts,
             connected: summary.connected,
             away: summary.hosts.saturating_sub(summary.connected),
             states: states(&summary),
-            form: form(visit, &summary, &versions, faults),
+            form: form(request, &summary, &versions, errors),
             versions: version_bars(&versions),
             groups: groups(&summary),
             chart,
@@ -154,7 +154,7 @@ impl Web {
         let asked = SPANS.iter().find(|(value, _, _)| *value == span);
         let (value, name, hours) = asked.copied().unwrap_or(SPANS[usize::from(!is_young)]);
         let from = now.checked_sub(SignedDuration::from_hours(hours)).unwrap_or(Timestamp::UNIX_EPOCH);
-        // A young cluster has no past to show: its picture begins where something was seen.
+        // The chart of a young cluster begins at its first sample.
         let seen = self.samples.begin().map_or(now, |begin| begin.max(from));
         let least = now.checked_sub(SHORTEST).unwrap_or(now);
         let from = seen.min(least);
@@ -162,8 +162,8 @@ impl Web {
     }
 
     pub(super) fn row(&self, found: &Found, now: Timestamp) -> Row {
-        let instance: &HostRecord = &found.instance;
-        let report = instance.report.as_ref();
+        let host_record: &HostRecord = &found.host_record;
+        let report = host_record.report.as_ref();
         let all = |labels: Option<&Labels>| -> Vec<(String, String)> {
             let pairs = labels.into_iter().flat_map(Labels::iter);
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -172,13 +172,13 @@ impl Web {
         labels.extend(all(report.map(|report| &report.node_labels)));
         let more_labels = labels.len().saturating_sub(MOST_LABELS);
         labels.truncate(MOST_LABELS);
-        let seen = self.fleet.last_seen(instance);
+        let seen = self.fleet.last_seen(host_record);
         Row {
-            id: instance.host_id.to_string(),
-            name: instance.hostname.to_string(),
+            id: host_record.host_id.to_string(),
+            name: host_record.hostname.to_string(),
             version: report.map(|report| format!("v{}", report.version)).unwrap_or_default(),
             group: found.group.clone(),
-            state: state_at(position(found.place)),
+            state: state_at(state_index(found.position)),
             reason: found.reason.clone(),
             labels,
             more_labels,
@@ -188,9 +188,9 @@ impl Web {
     }
 }
 
-/// Behind which host a page begins.
-pub(super) fn after(visit: &PageRequest) -> Result<Option<HostId>, Refusal> {
-    let after = visit.query.some("after").map(str::parse::<HostId>).transpose();
+/// The host after which a page begins.
+pub(super) fn after(request: &PageRequest) -> Result<Option<HostId>, Refusal> {
+    let after = request.query.some("after").map(str::parse::<HostId>).transpose();
     after.map_err(|error| Refusal::Bad(format!("after: {error}")))
 }
 
@@ -203,7 +203,7 @@ fn bar(class: &str, name: String, link: Option<String>, count: u64, whole: u64) 
     Bar { class: class.to_owned(), name, link, count, share, percent }
 }
 
-/// How a version is called in addresses, and on pages.
+/// The name of a version in addresses, and on pages.
 fn named(version: Option<&Version>) -> (String, String) {
     match version {
         Some(version) => (version.to_string(), format!("v{version}")),
@@ -244,8 +244,8 @@ fn groups(summary: &Summary) -> Vec<Bar> {
     bars.collect()
 }
 
-fn form(visit: &PageRequest, summary: &Summary, versions: &Versions, faults: ValidationErrors) -> Form {
-    let query = &visit.query;
+fn form(request: &PageRequest, summary: &Summary, versions: &Versions, errors: ValidationErrors) -> Form {
+    let query = &request.query;
     let choice = |value: &str, name: &str, asked: &str| Choice {
         value: value.into(),
         name: name.into(),
@@ -270,7 +270,7 @@ fn form(visit: &PageRequest, summary: &Summary, versions: &Versions, faults: Val
         states: states.collect(),
         groups: groups.collect(),
         versions: versions.collect(),
-        faults,
+        errors,
         is_filtered: FILTERS.iter().any(|name| !query.get(name).is_empty()),
     }
 }

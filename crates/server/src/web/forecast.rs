@@ -12,10 +12,10 @@ use super::format::{Moment, Prose, in_words};
 use crate::fleet::Fleet;
 use crate::rollout::Rollouts;
 
-/// How long a host is taken to need, as `refitctl autoupdate plan` takes it.
+/// The assumed duration of an update, the same as in `refitctl autoupdate plan`.
 const SECONDS_EACH: u32 = 60;
 
-/// What would be rolled out.
+/// A rollout to forecast.
 pub(super) struct Proposal {
     pub(super) version: Version,
     pub(super) schedule: Schedule,
@@ -24,7 +24,7 @@ pub(super) struct Proposal {
 }
 
 impl Proposal {
-    /// The rest of what is under way: nobody waits for groups that have succeeded.
+    /// The remaining part of a rollout: groups that have succeeded are no longer required.
     pub(super) fn without(mut self, succeeded: &[String]) -> Self {
         let groups = &mut self.config.agent_auto_update_groups;
         for group in groups.regular.iter_mut().chain(&mut groups.critical) {
@@ -33,7 +33,7 @@ impl Proposal {
         self
     }
 
-    /// What it would do with the fleet as it is.
+    /// The preview with the current fleet.
     pub(super) fn preview(self, fleet: &Fleet, rollouts: &Rollouts, now: Timestamp) -> Preview {
         let Self { version, schedule, config, paused } = self;
         let fingerprint = fingerprint(&version, schedule, &config);
@@ -44,22 +44,21 @@ impl Proposal {
     }
 }
 
-/// The hosts, those that are alike to the plan as one: as many as its groups and their questions tell apart,
-/// however many hosts there are.
+/// The hosts as cohorts: as many as the plan's groups and expressions distinguish, however many hosts there are.
 fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
     let (mut known, mut cohorts) = (HashMap::<String, usize>::new(), Vec::<Cohort>::new());
     let mut key = String::new();
     fleet.walk(None, |some| {
-        let survey = rollouts.survey();
-        for instance in some {
-            let live = survey.is_connected(instance) && instance.report.is_some();
-            let held = is_held(plan, instance);
-            describe(&mut key, plan, instance, held, live);
+        let statuses = rollouts.statuses();
+        for host_record in some {
+            let live = statuses.is_connected(host_record) && host_record.report.is_some();
+            let held = is_held(plan, host_record);
+            describe(&mut key, plan, host_record, held, live);
             match known.get(&key).and_then(|at| cohorts.get_mut(*at)) {
                 Some(cohort) => cohort.count += 1,
                 None => {
                     known.insert(key.clone(), cohorts.len());
-                    cohorts.extend(cohort(instance, held, live));
+                    cohorts.extend(cohort(host_record, held, live));
                 }
             }
         }
@@ -68,15 +67,15 @@ fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
     cohorts
 }
 
-fn is_held(plan: &Plan, instance: &HostRecord) -> bool {
-    let updater = instance.report.as_ref().and_then(|report| report.updater.as_deref());
+fn is_held(plan: &Plan, host_record: &HostRecord) -> bool {
+    let updater = host_record.report.as_ref().and_then(|report| report.updater.as_deref());
     updater.is_some_and(|updater| held_by(updater, &plan.version).is_some())
 }
 
-/// Everything of a host that makes a difference to the plan.
-fn describe(key: &mut String, plan: &Plan, instance: &HostRecord, held: bool, live: bool) {
+/// Appends everything about a host that matters to the plan.
+fn describe(key: &mut String, plan: &Plan, host_record: &HostRecord, held: bool, live: bool) {
     key.clear();
-    let report = instance.report.as_ref();
+    let report = host_record.report.as_ref();
     let on_version = report.is_some_and(|report| report.version == plan.version);
     let _ = write!(key, "{held} {live} {on_version}");
     let Some(report) = report else { return };
@@ -105,12 +104,12 @@ fn describe(key: &mut String, plan: &Plan, instance: &HostRecord, held: bool, li
     }
 }
 
-fn cohort(instance: &HostRecord, held: bool, live: bool) -> Option<Cohort> {
-    let report = instance.report.as_ref();
+fn cohort(host_record: &HostRecord, held: bool, live: bool) -> Option<Cohort> {
+    let report = host_record.report.as_ref();
     let none: Version = "0.0.0".parse().ok()?;
     Some(Cohort {
         count: 1,
-        example: instance.hostname.to_string(),
+        example: host_record.hostname.to_string(),
         node_labels: report.map(|report| report.node_labels.clone()).unwrap_or_default(),
         instance_labels: report.map(|report| report.instance_labels.clone()).unwrap_or_default(),
         version: report.map_or(none, |report| report.version.clone()),
@@ -119,7 +118,7 @@ fn cohort(instance: &HostRecord, held: bool, live: bool) -> Option<Cohort> {
     })
 }
 
-/// What comes, as a page shows it.
+/// The forecast as a page shows it.
 pub(super) struct Forecast {
     pub(super) blocked: Vec<String>,
     pub(super) groups: Vec<Coming>,

@@ -6,7 +6,7 @@ use askama::filters::HtmlSafe;
 use jiff::Timestamp;
 pub(super) use refit_types::{counted, in_words};
 
-/// A moment: UTC for everyone, and in the reader's zone where there is a script.
+/// A time: in UTC, and converted to the reader's time zone by the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment(pub(super) Timestamp);
 
@@ -19,7 +19,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A moment on the axis of a picture, where there is no room for elements.
+/// A time on the axis of a chart, where no element fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) machine: String,
@@ -32,7 +32,7 @@ impl Mark {
     }
 }
 
-/// A sentence with moments in it.
+/// A sentence that contains times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prose(String);
 
@@ -65,12 +65,12 @@ impl Prose {
     }
 }
 
-/// A moment in UTC, to the second.
+/// A time in UTC, to the second.
 pub(super) fn utc(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// A text that fits where so many letters do.
+/// The text, truncated to so many letters.
 pub(super) fn shortened(text: &str, letters: usize) -> String {
     match text.char_indices().nth(letters) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_said_becomes_markup() {
+    fn text_never_becomes_markup() {
         let said = Prose::default().text(r#"<script>alert("1")</script> & 'x'"#).to_string();
         assert_eq!(said, "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &#39;x&#39;");
         let at = Moment("2026-01-02T03:04:05.6Z".parse().unwrap()).to_string();

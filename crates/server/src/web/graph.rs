@@ -11,7 +11,7 @@ const BAR: u64 = 176;
 /// Letters of a name that fit.
 const LONGEST: usize = 24;
 
-/// The groups as what they wait for: each to the right of all that it requires.
+/// The dependency graph of the groups: each is to the right of all that it requires.
 pub(super) struct Graph {
     pub(super) width: usize,
     pub(super) height: usize,
@@ -31,7 +31,7 @@ pub(super) struct Node {
 }
 
 impl Graph {
-    /// The picture; of one group there is nothing to see.
+    /// The graph; none for a single group.
     pub(super) fn of(cards: &[GroupCard]) -> Option<Self> {
         if cards.len() < 2 {
             return None;
@@ -41,7 +41,7 @@ impl Graph {
             card.requires.iter().filter_map(at).collect()
         };
         let mut layers = vec![0; cards.len()];
-        // No chain is longer than there are groups; a circle is refused when it is written.
+        // No chain is longer than the number of groups; cycles are rejected when the configuration is stored.
         for _ in 0..cards.len() {
             for (n, card) in cards.iter().enumerate() {
                 let behind = required(card).into_iter().map(|other| layers[other] + 1).max();

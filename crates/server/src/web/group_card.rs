@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::GroupState;
 
@@ -10,7 +10,7 @@ use super::format::{Prose, in_words};
 
 /// How wide a bar is, in its own measure.
 const WHOLE: u64 = 1000;
-/// What is there can be seen, however little.
+/// The minimum width, so that small counts are visible.
 const LEAST: u64 = 6;
 
 /// A group as pages show it, in the words of `refitctl autoupdate status`.
@@ -23,7 +23,7 @@ pub(super) struct GroupCard {
     pub(super) counts: String,
     pub(super) segments: Vec<Segment>,
     pub(super) limit: u32,
-    /// How far hosts in flight may reach into the bar.
+    /// Where the limit of hosts in flight is on the bar.
     pub(super) limit_at: Option<u64>,
     pub(super) upgraded: u32,
     pub(super) members: u32,
@@ -71,7 +71,7 @@ impl GroupCard {
             upgraded: group.upgraded,
             members: group.members,
             window: window(group, now),
-            waiting: waiting_in_words(group, now),
+            waiting: blocked_by_in_words(group, now),
             paused: group.paused_at.is_some(),
             can_run: group.known_state() != GroupState::Succeeded
                 || group.upgraded < group.members
@@ -94,7 +94,7 @@ fn segments(shares: &[(&'static str, &'static str, u32)], members: u32) -> Vec<S
             Segment { class, name, count: *count, x: x - width, width }
         })
         .collect();
-    // What the least took too much is taken from the widest.
+    // The minimum widths are taken from the widest segment.
     let surplus = x.saturating_sub(WHOLE);
     let widest = (0..segments.len()).max_by_key(|n| segments[*n].width);
     if let Some(widest) = widest {
@@ -139,8 +139,7 @@ fn further(group: &wire::Group) -> Vec<String> {
     further.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
 }
 
-/// The window in which hosts may start: of no meaning for a group that has halted, or in which everyone has
-/// ended.
+/// The window in which hosts may start; none for a group that has halted or finished.
 fn window(group: &wire::Group, now: Timestamp) -> Option<Prose> {
     let is_over = match group.known_state() {
         GroupState::Halted => true,
@@ -154,7 +153,7 @@ fn window(group: &wire::Group, now: Timestamp) -> Option<Prose> {
     })
 }
 
-/// When a window is open, in its own zone and in the reader's: a day of the week is said with the zone that it is of.
+/// When a window is open, in its own time zone and in the reader's. A weekday is shown with its time zone.
 pub(super) fn hours(opens: Timestamp, closes: Timestamp, zone: Option<&str>, now: Timestamp) -> Prose {
     let (verb, edge) = if opens <= now { ("open until", closes) } else { ("opens", opens) };
     let local = zone.and_then(|zone| {
@@ -165,8 +164,8 @@ pub(super) fn hours(opens: Timestamp, closes: Timestamp, zone: Option<&str>, now
     said.time(edge).text(&format!(" ({})", in_words(edge, now)))
 }
 
-/// How the rollout stands as a whole.
-pub(super) fn standing(rollout: &wire::Rollout, now: Timestamp) -> Prose {
+/// The status of the whole rollout.
+pub(super) fn status(rollout: &wire::Rollout, now: Timestamp) -> Prose {
     match (rollout.enabled, moment(rollout.paused_at)) {
         (false, _) => Prose::default().text("disabled"),
         (true, Some(at)) => {

@@ -13,7 +13,7 @@ use crate::events::{Event, Events};
 /// As many as the store keeps.
 const MOST: usize = 10_000;
 
-/// Which events are wanted; what is empty does not matter.
+/// Which events to show; empty fields match everything.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     /// The beginning of a type: `resource`, or `resource.updated`.
@@ -26,7 +26,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    fn wants(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         let holds = |text: &str, wanted: &str| wanted.is_empty() || text.to_lowercase().contains(wanted);
         event.event_type.starts_with(&self.kind)
             && holds(&event.subject, &self.subject)
@@ -35,8 +35,7 @@ impl Filter {
     }
 }
 
-/// The events of the cluster in memory: pages look at them from the newest back, which no store can be asked
-/// for, and as often as something moves.
+/// The audit events in memory: pages list them newest first, which the store does not support, and on every live update.
 #[derive(Debug, Default)]
 pub(super) struct History {
     events: RwLock<BTreeMap<String, Arc<Event>>>,
@@ -88,9 +87,9 @@ impl History {
             }
             None => Box::new(events.values().rev()),
         };
-        let mut wanted = behind.filter(|event| filter.wants(event)).cloned();
-        let page = wanted.by_ref().take(limit).collect();
-        (page, wanted.next().is_some())
+        let mut matching = behind.filter(|event| filter.matches(event)).cloned();
+        let page = matching.by_ref().take(limit).collect();
+        (page, matching.next().is_some())
     }
 
     /// The newest of some events, the newest first.

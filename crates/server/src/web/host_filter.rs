@@ -6,7 +6,7 @@ use std::sync::Arc;
 use refit_types::{Expression, HostId, HostRecord, Version};
 
 use super::request::Fields;
-use super::summary::{STATES, position, state_at};
+use super::summary::{STATES, state_at, state_index};
 use crate::fleet::Fleet;
 use crate::rollout::{HostPosition, HostStatuses, Rollouts};
 
@@ -28,7 +28,7 @@ pub(super) struct HostFilter {
     version: Option<Option<Version>>,
 }
 
-/// What was asked for and cannot be, at its place.
+/// Validation errors of a query, by field.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ValidationErrors {
     pub(super) labels: String,
@@ -42,25 +42,25 @@ impl ValidationErrors {
     }
 }
 
-/// A host, and where it stands.
+/// A host with its group and status.
 pub(super) struct Found {
-    pub(super) instance: Arc<HostRecord>,
-    pub(super) place: HostPosition,
+    pub(super) host_record: Arc<HostRecord>,
+    pub(super) position: HostPosition,
     pub(super) group: Option<String>,
     pub(super) reason: String,
 }
 
 impl HostFilter {
-    /// What a query asks for. A fault wants nothing: no page looks as if it were the answer.
+    /// Parses a query. With an error there is no filter, so that no page looks like a valid result.
     pub(super) fn parse(query: &Fields) -> (Option<Self>, ValidationErrors) {
-        let mut faults = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         let labels = query.some("labels").map(str::parse::<Expression>).transpose();
-        let labels = labels.map_err(|error| faults.labels = error.to_string());
+        let labels = labels.map_err(|error| errors.labels = error.to_string());
         let state = query.some("state").map(|word| {
             let found = (0..STATES).find(|position| state_at(*position).0 == word);
             found.ok_or_else(|| {
                 let allowed: Vec<&str> = (0..STATES).map(|position| state_at(position).0).collect();
-                faults.state = format!("This is not a state; expected one of {}.", allowed.join(", "));
+                errors.state = format!("This is not a state; expected one of {}.", allowed.join(", "));
             })
         });
         let state = state.transpose();
@@ -68,11 +68,11 @@ impl HostFilter {
             NONE => Ok(None),
             version => version.trim_start_matches('v').parse::<Version>().map(Some),
         });
-        let version = version.transpose().map_err(|error| faults.version = error.to_string());
-        let (Ok(labels), Ok(state), Ok(version)) = (labels, state, version) else { return (None, faults) };
+        let version = version.transpose().map_err(|error| errors.version = error.to_string());
+        let (Ok(labels), Ok(state), Ok(version)) = (labels, state, version) else { return (None, errors) };
         let search = query.get("q").to_lowercase();
         let group = query.some("group").map(str::to_owned);
-        (Some(Self { search, labels, state, group, version }), faults)
+        (Some(Self { search, labels, state, group, version }), errors)
     }
 
     /// Up to `limit` hosts behind `after`, and whether there are more.
@@ -85,57 +85,57 @@ impl HostFilter {
     ) -> (Vec<Found>, bool) {
         let (mut page, mut more) = (Vec::new(), false);
         fleet.walk(after, |some| {
-            let survey = rollouts.survey();
-            for instance in some {
-                if !self.runs(instance) || !self.is_named(instance) || !self.is_labelled(instance) {
+            let statuses = rollouts.statuses();
+            for host_record in some {
+                if !self.runs(host_record) || !self.is_named(host_record) || !self.is_labelled(host_record) {
                     continue;
                 }
-                let place = survey.place(instance);
-                let group = name(&survey, place);
+                let position = statuses.position(host_record);
+                let group = name(&statuses, position);
                 let in_group = match self.group.as_deref() {
                     Some(NONE) => group.is_none(),
-                    wanted => wanted.is_none() || wanted == group,
+                    chosen => chosen.is_none() || chosen == group,
                 };
-                if !in_group || self.state.is_some_and(|state| state != position(place)) {
+                if !in_group || self.state.is_some_and(|state| state != state_index(position)) {
                     continue;
                 }
                 if page.len() == limit {
                     more = true;
                     return ControlFlow::Break(());
                 }
-                let (group, reason) = (group.map(str::to_owned), survey.reason(instance, place));
-                page.push(Found { instance: Arc::clone(instance), place, group, reason });
+                let (group, reason) = (group.map(str::to_owned), statuses.reason(host_record, position));
+                page.push(Found { host_record: Arc::clone(host_record), position, group, reason });
             }
             ControlFlow::Continue(())
         });
         (page, more)
     }
 
-    fn runs(&self, instance: &HostRecord) -> bool {
-        let runs = instance.report.as_ref().map(|report| &report.version);
-        self.version.as_ref().is_none_or(|wanted| wanted.as_ref() == runs)
+    fn runs(&self, host_record: &HostRecord) -> bool {
+        let runs = host_record.report.as_ref().map(|report| &report.version);
+        self.version.as_ref().is_none_or(|version| version.as_ref() == runs)
     }
 
-    fn is_named(&self, instance: &HostRecord) -> bool {
-        contains(&instance.hostname, &self.search) || begins(instance.host_id, &self.search)
+    fn is_named(&self, host_record: &HostRecord) -> bool {
+        contains(&host_record.hostname, &self.search) || begins(host_record.host_id, &self.search)
     }
 
     /// Whether the expression holds of the agent's labels, or of the host's.
-    fn is_labelled(&self, instance: &HostRecord) -> bool {
+    fn is_labelled(&self, host_record: &HostRecord) -> bool {
         let Some(expression) = &self.labels else { return true };
-        instance.report.as_ref().is_some_and(|report| {
+        host_record.report.as_ref().is_some_and(|report| {
             expression.holds(&report.instance_labels) || expression.holds(&report.node_labels)
         })
     }
 }
 
 /// The name of a host's group.
-pub(super) fn name(survey: &HostStatuses, place: HostPosition) -> Option<&str> {
-    survey.plan()?.groups.get(place.group?).map(|group| group.name.as_str())
+pub(super) fn name(statuses: &HostStatuses, position: HostPosition) -> Option<&str> {
+    statuses.plan()?.groups.get(position.group?).map(|group| group.name.as_str())
 }
 
-/// Whether a UUID begins so. What is shorter than its first group, like "db", is meant as a name: many a UUID would
-/// have it by chance.
+/// Whether a UUID begins with that text. A text shorter than the UUID's first group, like "db", is meant as a name:
+/// many UUIDs would match by chance.
 fn begins(host_id: HostId, beginning: &str) -> bool {
     beginning.len() >= 8 && {
         let mut text = uuid::Uuid::encode_buffer();

@@ -11,7 +11,7 @@ use super::format::{Moment, in_words};
 use super::host_filter::name;
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, rendered};
-use super::summary::{position, state_at};
+use super::summary::{state_at, state_index};
 use crate::events::Event;
 
 /// Events of a host and its group that its page shows.
@@ -42,7 +42,7 @@ struct HostPage {
     history: Vec<Entry>,
 }
 
-/// What the host's updater says of itself.
+/// The status of the host's updater.
 struct Updater {
     enabled: bool,
     desired: Option<String>,
@@ -74,47 +74,47 @@ fn entry(at: Timestamp, what: impl Into<String>) -> Entry {
 }
 
 impl Web {
-    pub(super) fn host_page(&self, visit: &PageRequest, id: &str) -> Result<Response<Body>, Refusal> {
-        visit.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
+    pub(super) fn host_page(&self, request: &PageRequest, id: &str) -> Result<Response<Body>, Refusal> {
+        request.caller("/refit.nodes.v1.NodeService/ListNodes", None)?;
         let host: HostId =
             id.parse().map_err(|_| Refusal::NotFound("This is not the UUID of a host.".into()))?;
-        let Some((instance, _)) = self.fleet.known(host) else {
+        let Some((host_record, _)) = self.fleet.known(host) else {
             return Err(Refusal::NotFound(format!("There is no host {host}; it may have been removed.")));
         };
         let (group, state, reason, connected) = {
-            let survey = self.rollouts.survey();
-            let place = survey.place(&instance);
-            let group = name(&survey, place).map(str::to_owned);
+            let statuses = self.rollouts.statuses();
+            let position = statuses.position(&host_record);
+            let group = name(&statuses, position).map(str::to_owned);
             (
                 group,
-                state_at(position(place)),
-                survey.reason(&instance, place),
-                survey.is_connected(&instance),
+                state_at(state_index(position)),
+                statuses.reason(&host_record, position),
+                statuses.is_connected(&host_record),
             )
         };
         let now = (self.now)();
-        let report = instance.report.as_ref();
+        let report = host_record.report.as_ref();
         let updater = report.and_then(|report| report.updater.as_deref());
-        let seen = self.fleet.last_seen(&instance);
-        let roles: Vec<&str> = instance.roles.iter().map(|role| role.as_str()).collect();
-        let identity = instance.identity_expires;
+        let seen = self.fleet.last_seen(&host_record);
+        let roles: Vec<&str> = host_record.roles.iter().map(|role| role.as_str()).collect();
+        let identity = host_record.identity_expires;
         rendered(&HostPage {
-            frame: visit.frame(self, "host", instance.hostname.to_string()),
+            frame: request.frame(self, "host", host_record.hostname.to_string()),
             id: host.to_string(),
-            name: instance.hostname.to_string(),
+            name: host_record.hostname.to_string(),
             roles: roles.join(", "),
             version: report.map(|report| report.version.to_string()),
             edition: report.map(|report| report.edition.to_string()).unwrap_or_default(),
             upgrader: report.map(|report| report.upgrader.to_string()).unwrap_or_default(),
             node_labels: listed(report.map(|report| &report.node_labels)),
             instance_labels: listed(report.map(|report| &report.instance_labels)),
-            history: self.history_of(&instance, group.as_deref()),
+            history: self.history_of(&host_record, group.as_deref()),
             group,
             state,
             reason,
             connected,
-            duplicate: instance.duplicate_at.is_some(),
-            first_seen: Moment(instance.first_seen),
+            duplicate: host_record.duplicate_at.is_some(),
+            first_seen: Moment(host_record.first_seen),
             last_seen: (Moment(seen), in_words(seen, now)),
             identity: identity.map(|at| (Moment(at), in_words(at, now), at <= now)),
             updater: updater.map(|updater| Updater {
@@ -136,11 +136,10 @@ impl Web {
         })
     }
 
-    /// What is known of a host's past, the newest first: its own record, its updater's, and the events of the
-    /// host and of its group.
-    fn history_of(&self, instance: &HostRecord, group: Option<&str>) -> Vec<Entry> {
-        let mut entries = vec![entry(instance.first_seen, "joined the cluster")];
-        let marked = instance.upgrade.as_deref();
+    /// The host's history, newest first: from its record, its updater's status, and the events of the host and its group.
+    fn history_of(&self, host_record: &HostRecord, group: Option<&str>) -> Vec<Entry> {
+        let mut entries = vec![entry(host_record.first_seen, "joined the cluster")];
+        let marked = host_record.upgrade.as_deref();
         if let Some(upgrade) = marked {
             let (attempt, group) = (upgrade.attempt, &upgrade.group_name);
             let told = |at| entry(at, format!("told to update with {group}, attempt {attempt}"));
@@ -151,7 +150,7 @@ impl Web {
                 Outcome::TimedOut { at } => entry(*at, "timed out"),
             }));
         }
-        entries.extend(instance.past.iter().map(|update| {
+        entries.extend(host_record.past.iter().map(|update| {
             let (from, to) = (&update.from, &update.to);
             match &update.failure {
                 None => entry(update.at, format!("went from v{from} to v{to}")),
@@ -159,10 +158,10 @@ impl Web {
             }
         }));
         let (own, of_group) =
-            (format!("node/{}", instance.host_id), group.map(|name| format!("group/{name}")));
+            (format!("node/{}", host_record.host_id), group.map(|name| format!("group/{name}")));
         let concern = |event: &Event| event.subject == own || Some(&event.subject) == of_group.as_ref();
         let events =
-            self.history.newest(MOST_EVENTS, |event| event.at >= instance.first_seen && concern(event));
+            self.history.newest(MOST_EVENTS, |event| event.at >= host_record.first_seen && concern(event));
         entries.extend(events.iter().map(|event| Entry {
             who: super::rollout_page::who(&event.actor),
             ..entry(event.at, event.message.clone())

@@ -14,37 +14,37 @@ use super::Web;
 use super::request::{PageRequest, SignedInUser};
 use super::response::Refusal;
 
-/// No part is told to have changed more often.
+/// How often changes are checked and sent.
 const TICK: Duration = Duration::from_secs(1);
-/// Keeps what lies between from hanging up, and finds out whether the session has ended.
+/// Keeps proxies from closing idle streams, and checks that the session is still valid.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const MOST_STREAMS: usize = 500;
 const MOST_OF_ONE: usize = 20;
 
-/// Counts up for each part of the dashboard that looks different now.
+/// A counter for each part of the dashboard; it increases when the part changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct PartVersions {
     rollout: u64,
     fleet: u64,
     audit: u64,
 }
 
-/// Tells browsers what has changed.
+/// Pushes changes to browsers.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    marks: watch::Sender<Marks>,
+    versions: watch::Sender<PartVersions>,
     /// Streams that are open, by user.
     open: Mutex<HashMap<String, usize>>,
 }
 
-/// One place among the streams, given up when it is dropped.
+/// Permission for one open stream; dropping it releases the slot.
 struct StreamPermit {
     live: Arc<Live>,
     user: String,
 }
 
 impl Live {
-    fn sit(self: &Arc<Self>, user: &str) -> Option<StreamPermit> {
+    fn open_stream(self: &Arc<Self>, user: &str) -> Option<StreamPermit> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let own = open.get(user).copied().unwrap_or_default();
         if own >= MOST_OF_ONE || open.values().sum::<usize>() >= MOST_STREAMS {
@@ -70,8 +70,8 @@ impl Drop for StreamPermit {
 }
 
 impl Web {
-    /// Looks once a second whether anything is different, while somebody watches.
-    pub(super) async fn notice(&self, mut stop: watch::Receiver<bool>) {
+    /// Checks for changes once a second, while streams are open.
+    pub(super) async fn detect_changes(&self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut rollout, mut shown) = (0, None);
@@ -86,17 +86,18 @@ impl Web {
             let looks = Some(without_time(self.rollouts.status()));
             rollout += u64::from(looks != shown);
             shown = looks;
-            let marks = Marks { rollout, fleet: self.fleet.changes(), audit: self.history.seen() };
-            self.live.marks.send_if_modified(|known| std::mem::replace(known, marks) != marks);
+            let versions = PartVersions { rollout, fleet: self.fleet.changes(), audit: self.history.seen() };
+            self.live.versions.send_if_modified(|known| std::mem::replace(known, versions) != versions);
         }
     }
 
-    /// A stream that tells which parts have changed.
-    pub(super) fn stream(self: &Arc<Self>, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        let guest = visit.signed_in()?.clone();
-        let seat = self.live.sit(&guest.session.user).ok_or(Refusal::TooMany(HEARTBEAT))?;
-        let marks = self.live.marks.subscribe();
-        let watcher = Watcher { web: self.clone(), guest, marks, last: None, checked: Instant::now(), seat };
+    /// The event stream of one browser.
+    pub(super) fn stream(self: &Arc<Self>, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        let user = request.signed_in()?.clone();
+        let permit = self.live.open_stream(&user.session.user).ok_or(Refusal::TooMany(HEARTBEAT))?;
+        let versions = self.live.versions.subscribe();
+        let watcher =
+            Watcher { web: self.clone(), user, versions, last: None, checked: Instant::now(), permit };
         let body = stream::unfold(Some(watcher), |watcher| async move {
             let mut watcher = watcher?;
             let said = watcher.next().await?;
@@ -111,54 +112,54 @@ impl Web {
 
 struct Watcher {
     web: Arc<Web>,
-    guest: SignedInUser,
-    marks: watch::Receiver<Marks>,
-    last: Option<Marks>,
+    user: SignedInUser,
+    versions: watch::Receiver<PartVersions>,
+    last: Option<PartVersions>,
     checked: Instant,
     #[allow(dead_code, reason = "held for as long as the stream lasts")]
-    seat: StreamPermit,
+    permit: StreamPermit,
 }
 
 impl Watcher {
-    /// What to say next; nothing ends the stream.
+    /// The next event; none ends the stream.
     async fn next(&mut self) -> Option<String> {
         let Some(last) = self.last else {
-            let marks = *self.marks.borrow_and_update();
-            self.last = Some(marks);
-            return Some(format!("retry: 2000\n{}", told("hello", marks)));
+            let versions = *self.versions.borrow_and_update();
+            self.last = Some(versions);
+            return Some(format!("retry: 2000\n{}", told("hello", versions)));
         };
         let mut stop = self.web.stop.clone();
         let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
         let is_news = tokio::select! {
-            changed = self.marks.changed() => changed.map(|()| true).ok()?,
+            changed = self.versions.changed() => changed.map(|()| true).ok()?,
             () = tokio::time::sleep_until(self.checked + HEARTBEAT) => false,
             () = stopped => return None,
         };
         if is_news {
-            let marks = *self.marks.borrow_and_update();
-            self.last = Some(marks);
-            return Some(if marks == last { ": \n\n".into() } else { told("changed", marks) });
+            let versions = *self.versions.borrow_and_update();
+            self.last = Some(versions);
+            return Some(if versions == last { ": \n\n".into() } else { told("changed", versions) });
         }
         self.checked = Instant::now();
         let trust = self.web.authorities.current().trust.clone();
-        match self.web.sessions.find(&self.guest.secret, &trust).await {
+        match self.web.sessions.find(&self.user.secret, &trust).await {
             Ok(None) => None,
-            // A store that is away is no reason to hang up.
+            // A store that is unreachable does not end the stream.
             Ok(Some(_)) | Err(_) => Some(": alive\n\n".into()),
         }
     }
 }
 
-fn told(event: &str, marks: Marks) -> String {
-    let Marks { rollout, fleet, audit } = marks;
+fn told(event: &str, versions: PartVersions) -> String {
+    let PartVersions { rollout, fleet, audit } = versions;
     format!("event: {event}\ndata: {{\"rollout\":{rollout},\"fleet\":{fleet},\"audit\":{audit}}}\n\n")
 }
 
-/// The status without what is different at every moment.
+/// The status without the fields that change with time alone.
 fn without_time(mut rollout: refit_proto::rollouts::v1::Rollout) -> refit_proto::rollouts::v1::Rollout {
     rollout.now = None;
     for group in &mut rollout.groups {
-        // The sentence counts the minutes; the reason that it is made from does not.
+        // The text counts minutes; the structured reason does not.
         group.waiting.clear();
     }
     rollout
@@ -171,14 +172,15 @@ mod tests {
     #[test]
     fn streams_are_limited_for_each_and_for_all() {
         let live = Arc::new(Live::default());
-        let mut seats: Vec<StreamPermit> = (0..MOST_OF_ONE).filter_map(|_| live.sit("alice")).collect();
-        assert!(seats.len() == MOST_OF_ONE && live.sit("alice").is_none());
-        seats.pop();
-        assert!(live.sit("alice").is_some(), "a place is free again");
+        let mut permits: Vec<StreamPermit> =
+            (0..MOST_OF_ONE).filter_map(|_| live.open_stream("alice")).collect();
+        assert!(permits.len() == MOST_OF_ONE && live.open_stream("alice").is_none());
+        permits.pop();
+        assert!(live.open_stream("alice").is_some(), "a place is free again");
         let others: Vec<StreamPermit> =
-            (0..MOST_STREAMS).filter_map(|n| live.sit(&format!("u{n}"))).collect();
-        assert_eq!(seats.len() + others.len(), MOST_STREAMS);
-        drop((seats, others));
+            (0..MOST_STREAMS).filter_map(|n| live.open_stream(&format!("u{n}"))).collect();
+        assert_eq!(permits.len() + others.len(), MOST_STREAMS);
+        drop((permits, others));
         assert!(!live.is_watched());
     }
 }

@@ -17,13 +17,13 @@ struct SignInPage {
 }
 
 impl Web {
-    /// Asks for a click: whoever only looks at an address, like a chat that shows a preview, must not use it up.
-    pub(super) fn show_sign_in(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        rendered(&SignInPage { frame: visit.frame(self, "sign-in", "Sign in") })
+    /// Asks for a click, so that link previews, for example of a chat, do not use the code up.
+    pub(super) fn show_sign_in(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        rendered(&SignInPage { frame: request.frame(self, "sign-in", "Sign in") })
     }
 
-    pub(super) async fn sign_in(&self, visit: &PageRequest, code: &str) -> Result<Response<Body>, Refusal> {
-        let (address, now) = (visit.peer.address, Instant::now());
+    pub(super) async fn sign_in(&self, request: &PageRequest, code: &str) -> Result<Response<Body>, Refusal> {
+        let (address, now) = (request.peer.address, Instant::now());
         self.refused.check(address.ip(), now).map_err(Refusal::TooMany)?;
         let trust = self.authorities.current().trust.clone();
         let (secret, session) = match self.sessions.sign_in(code, &trust, &self.events).await {
@@ -41,10 +41,10 @@ impl Web {
         Ok(with_cookie(redirect("/web/"), &secret, left))
     }
 
-    pub(super) async fn sign_out(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        let guest = visit.posted()?;
-        self.sessions.sign_out(&guest.secret, &guest.session, &self.events).await?;
-        tracing::info!(target: "audit", by = guest.session.user, from = %visit.peer.address, "signed out of the dashboard");
+    pub(super) async fn sign_out(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        let user = request.posted()?;
+        self.sessions.sign_out(&user.secret, &user.session, &self.events).await?;
+        tracing::info!(target: "audit", by = user.session.user, from = %request.peer.address, "signed out of the dashboard");
         Ok(with_cookie(redirect("/web/"), "", 0))
     }
 }

@@ -1,4 +1,5 @@
-//! The dashboard: pages for people, made on the server, which work without a script and move with one.
+//! The dashboard: pages rendered on the server, usable without scripts and updated live with them. Routes requests to
+//! the pages and runs their background tasks.
 
 mod actions;
 mod assets;
@@ -51,10 +52,10 @@ use samples::Samples;
 pub(crate) use sessions::{Bearer, Sessions, SignInError};
 use summary::Summary;
 
-/// Addresses that open no session are a guesser's: six a minute.
+/// Failed sign-ins are limited to six a minute for each network.
 const REFUSED_SIGN_INS: Allowance =
     Allowance { burst: 10, one_every: Duration::from_secs(10), addresses: 10_000 };
-/// Sessions that have ended are looked for this often.
+/// How often expired sessions are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
 /// Everything that is served below `/web`.
@@ -76,15 +77,15 @@ pub(crate) struct Web {
     stop: watch::Receiver<bool>,
 }
 
-/// What the dashboard is made of.
-pub(crate) struct Parts {
+/// What the dashboard depends on.
+pub(crate) struct Dependencies {
     pub(crate) backend: SharedBackend,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) events: Arc<Events>,
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) rollouts: Arc<Rollouts>,
-    /// Actions are calls of the API, made in the name of who is signed in.
+    /// Actions call the API as the signed-in user.
     pub(crate) rollout_rpc: RolloutRpc,
     pub(crate) resources: Resources,
     pub(crate) now: fn() -> Timestamp,
@@ -92,7 +93,7 @@ pub(crate) struct Parts {
 }
 
 impl Web {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+    pub(crate) fn new(parts: Dependencies) -> Arc<Self> {
         Arc::new(Self {
             sessions: parts.sessions,
             events: parts.events,
@@ -116,9 +117,9 @@ impl Web {
     pub(crate) async fn answer(self: &Arc<Self>, peer: &Arc<Peer>, request: Request<Body>) -> Response<Body> {
         let is_head = request.method() == Method::HEAD;
         let answered = match PageRequest::begin(self, peer, request).await {
-            Ok(visit) => match self.route(&visit).await {
+            Ok(request) => match self.route(&request).await {
                 Ok(response) => response,
-                Err(refusal) => refusal.page(self, &visit),
+                Err(refusal) => refusal.page(self, &request),
             },
             Err(refusal) => refusal.bare(),
         };
@@ -126,27 +127,27 @@ impl Web {
         with_headers(answered)
     }
 
-    async fn route(self: &Arc<Self>, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        let parts: Vec<&str> = visit.path.split('/').skip(2).collect();
-        let reads = visit.method == Method::GET || visit.method == Method::HEAD;
+    async fn route(self: &Arc<Self>, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        let parts: Vec<&str> = request.path.split('/').skip(2).collect();
+        let reads = request.method == Method::GET || request.method == Method::HEAD;
         match (reads, parts.as_slice()) {
             (true, []) => Ok(redirect("/web/")),
-            (true, [""]) => self.fleet_page(visit).await,
-            (true, ["rollout"]) => self.rollout_page(visit).await,
-            (true, ["rollout", group]) => self.group_page(visit, group).await,
-            (true, ["hosts", id]) => self.host_page(visit, id),
-            (true, ["audit"]) => self.audit_page(visit),
-            (true, ["version"]) => self.version_page(visit).await,
-            (false, ["version"]) => self.choose(visit).await,
-            (true, ["actions", action]) => self.confirm(visit, action).await,
-            (false, ["actions", action]) => self.act(visit, action).await,
-            (true, ["live"]) => self.stream(visit),
+            (true, [""]) => self.fleet_page(request).await,
+            (true, ["rollout"]) => self.rollout_page(request).await,
+            (true, ["rollout", group]) => self.group_page(request, group).await,
+            (true, ["hosts", id]) => self.host_page(request, id),
+            (true, ["audit"]) => self.audit_page(request),
+            (true, ["version"]) => self.version_page(request).await,
+            (false, ["version"]) => self.choose(request).await,
+            (true, ["actions", action]) => self.confirm(request, action).await,
+            (false, ["actions", action]) => self.act(request, action).await,
+            (true, ["live"]) => self.stream(request),
             (true, ["assets", name]) => assets::answer(name),
-            (true, ["login", _]) => self.show_sign_in(visit),
-            (false, ["login", code]) => self.sign_in(visit, code).await,
-            (false, ["logout"]) => self.sign_out(visit).await,
+            (true, ["login", _]) => self.show_sign_in(request),
+            (false, ["login", code]) => self.sign_in(request, code).await,
+            (false, ["logout"]) => self.sign_out(request).await,
             _ => {
-                visit.signed_in()?;
+                request.signed_in()?;
                 Err(Refusal::NotFound("There is no such page.".into()))
             }
         }
@@ -156,26 +157,26 @@ impl Web {
         self.authorities.current().authority().cluster().clone()
     }
 
-    /// Keeps what pages are made from, until the server stops.
+    /// Runs the background tasks of the pages, until the server stops.
     pub(crate) async fn keep(self: Arc<Self>) {
         let stop = &self.stop;
         tokio::join!(
             self.sweep(stop.clone()),
             self.history.follow(self.events.clone(), stop.clone()),
             self.samples.take(stop.clone()),
-            self.notice(stop.clone()),
+            self.detect_changes(stop.clone()),
         );
     }
 
     async fn sweep(&self, mut stop: watch::Receiver<bool>) {
-        let mut look = tokio::time::interval(SWEEP_EVERY);
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
         loop {
             tokio::select! {
-                _ = look.tick() => {}
+                _ = ticks.tick() => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             if let Err(error) = self.sessions.sweep().await {
-                tracing::warn!(%error, "sessions that have ended could not be removed");
+                tracing::warn!(%error, "could not remove expired sessions; retrying");
             }
         }
     }

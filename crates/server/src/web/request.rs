@@ -16,28 +16,28 @@ use super::sessions::{Session, form_token};
 use crate::access::Caller;
 use crate::connection::Peer;
 
-/// Without a domain, for this host and TLS only: what its prefix makes browsers insist on.
+/// The `__Host-` prefix makes browsers require TLS, no domain and the root path.
 pub(super) const COOKIE: &str = "__Host-refit";
-/// The script asks for the middle of a page with this header.
+/// With this header the script requests only the main part of a page.
 const FRAGMENT: &str = "x-refit-fragment";
 /// Forms here are short.
 const MAX_FORM_BYTES: usize = 16 * 1024;
 const FORM_WITHIN: Duration = Duration::from_secs(10);
 const MAX_QUERY_BYTES: usize = 4 * 1024;
 
-/// One request, and who makes it.
+/// A request and its user.
 pub(super) struct PageRequest {
     pub(super) peer: Arc<Peer>,
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) query: Fields,
-    /// What a form carries.
+    /// The fields of a form.
     pub(super) form: Fields,
     pub(super) fragment: bool,
-    pub(super) guest: Option<SignedInUser>,
+    pub(super) user: Option<SignedInUser>,
 }
 
-/// Somebody who is signed in.
+/// The user of a valid session.
 #[derive(Clone)]
 pub(super) struct SignedInUser {
     pub(super) secret: String,
@@ -88,7 +88,7 @@ impl PageRequest {
         } else if head.method != Method::GET && head.method != Method::HEAD {
             return Err(Refusal::Method);
         }
-        let guest = match cookie(&head.headers).filter(|_| !path.starts_with("/web/assets/")) {
+        let user = match cookie(&head.headers).filter(|_| !path.starts_with("/web/assets/")) {
             Some(secret) => {
                 let found = web.sessions.find(&secret, &web.authorities.current().trust).await?;
                 found.map(|(session, principal)| SignedInUser { secret, session, principal })
@@ -102,51 +102,51 @@ impl PageRequest {
             query: Fields::parse(query.as_bytes()),
             form,
             fragment: head.headers.contains_key(FRAGMENT),
-            guest,
+            user,
         })
     }
 
-    /// Who it is; refused if nobody is signed in.
+    /// The signed-in user; refused without a session.
     pub(super) fn signed_in(&self) -> Result<&SignedInUser, Refusal> {
-        self.guest.as_ref().ok_or(Refusal::SignIn)
+        self.user.as_ref().ok_or(Refusal::SignIn)
     }
 
-    /// The same, for what changes something: the form must be one that this session was given.
+    /// The same for requests that change something: the form must carry this session's token.
     pub(super) fn posted(&self) -> Result<&SignedInUser, Refusal> {
-        let guest = self.signed_in()?;
-        match self.form.get("token") == form_token(&guest.secret) {
-            true => Ok(guest),
+        let user = self.signed_in()?;
+        match self.form.get("token") == form_token(&user.secret) {
+            true => Ok(user),
             false => Err(Refusal::Forbidden(
                 "This form is not one of your session. Go back, reload the page, and try again.".into(),
             )),
         }
     }
 
-    /// The caller of a method of the API, if the table says that they may.
+    /// The caller of an API method, if the access table allows it.
     pub(super) fn caller(&self, method: &str, kind: Option<Kind>) -> Result<Caller, Refusal> {
-        let guest = self.signed_in()?;
-        let caller = Caller::authorize(method, &self.peer, || Ok(guest.principal.clone()))?;
+        let user = self.signed_in()?;
+        let caller = Caller::authorize(method, &self.peer, || Ok(user.principal.clone()))?;
         if let Some(kind) = kind {
             caller.require(kind)?;
         }
         Ok(caller)
     }
 
-    /// Whether they may: what they may not is not offered.
+    /// Whether the user may call the method: actions that are not allowed are not shown.
     pub(super) fn may(&self, method: &str, kind: Option<Kind>) -> bool {
         self.caller(method, kind).is_ok()
     }
 
-    /// What surrounds a page.
+    /// The frame of a page.
     pub(super) fn frame(&self, web: &Web, page: &'static str, title: impl Into<String>) -> Frame {
-        let who = self.guest.as_ref().map(|guest| Who {
-            name: guest.session.user.clone(),
-            roles: match &guest.principal {
+        let who = self.user.as_ref().map(|user| Who {
+            name: user.session.user.clone(),
+            roles: match &user.principal {
                 Principal::User { roles, .. } => roles.to_string().replace(',', ", "),
                 _ => String::new(),
             },
-            token: form_token(&guest.secret),
-            until: super::format::Moment(guest.session.expires),
+            token: form_token(&user.secret),
+            until: super::format::Moment(user.session.expires),
         });
         let assets = super::assets::version();
         let (title, cluster) = (title.into(), web.cluster().to_string());
@@ -162,7 +162,7 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
     is_secret.then(|| found.to_owned())
 }
 
-/// Refuses forms that another site has sent: browsers say where a form comes from.
+/// Refuses cross-site forms by the `Origin` header.
 fn require_same_origin(headers: &HeaderMap, authority: Option<&str>) -> Result<(), Refusal> {
     let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
     let host = authority.or_else(|| text(header::HOST));

@@ -11,42 +11,42 @@ use super::Web;
 use super::format::Moment;
 use super::request::PageRequest;
 
-/// Nothing from anywhere else, nothing in line: what a host calls itself can never become a script.
+/// No external and no inline content: a hostile host name can never become a script.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What surrounds every page.
+/// The frame of every page.
 pub(super) struct Frame {
     pub(super) title: String,
     pub(super) cluster: String,
     /// Which one of the pages, for the navigation.
     pub(super) page: &'static str,
     pub(super) who: Option<Who>,
-    /// Whether only the middle is wanted.
+    /// Whether only the main part was requested.
     pub(super) fragment: bool,
-    /// Changes with what stylesheet and script say.
+    /// The version of stylesheet and script.
     pub(super) assets: &'static str,
 }
 
-/// Who looks at a page.
+/// The user of a page.
 pub(super) struct Who {
     pub(super) name: String,
     pub(super) roles: String,
-    /// What each of their forms carries.
+    /// The token that each of their forms carries.
     pub(super) token: String,
     pub(super) until: Moment,
 }
 
-/// Why there is no page.
+/// Why a request was refused.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// Nobody is signed in.
     SignIn,
-    /// A code that is none, or a form that is not theirs, or something that they may not.
+    /// An invalid code, a form of another session, or an action that is not allowed.
     Forbidden(String),
     NotFound(String),
     Bad(String),
-    /// What was asked cannot be done now.
+    /// The request cannot be served now.
     Conflict(String),
     TooMany(Duration),
     Method,
@@ -101,9 +101,9 @@ impl Refusal {
         }
     }
 
-    /// The page that says so.
-    pub(super) fn page(self, web: &Web, visit: &PageRequest) -> Response<Body> {
-        let frame = visit.frame(web, "refused", self.heading());
+    /// The error page.
+    pub(super) fn page(self, web: &Web, request: &PageRequest) -> Response<Body> {
+        let frame = request.frame(web, "refused", self.heading());
         let sign_in = matches!(self, Self::SignIn);
         let refused = Refused { frame, heading: self.heading(), message: self.message(), sign_in };
         let mut response = rendered(&refused).unwrap_or_else(|refusal| refusal.bare());
@@ -114,7 +114,7 @@ impl Refusal {
         response
     }
 
-    /// The same in a line, for who is not known yet.
+    /// The same as plain text, for requests without a parsed session.
     pub(super) fn bare(self) -> Response<Body> {
         let mut response = Response::new(Body::from(format!("{}: {}\n", self.heading(), self.message())));
         *response.status_mut() = self.status();
@@ -145,7 +145,7 @@ impl From<Status> for Refusal {
     }
 }
 
-/// What is said on the way, as a sentence of a page.
+/// An error message as a sentence.
 pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
@@ -153,10 +153,10 @@ pub(super) fn sentence(text: &str) -> String {
     format!("{first}{}{end}", letters.as_str())
 }
 
-/// A page, as it is sent.
+/// Renders a page.
 pub(super) fn rendered(page: &impl Template) -> Result<Response<Body>, Refusal> {
     let html = page.render().map_err(|error| {
-        tracing::error!(%error, "a page of the dashboard could not be made");
+        tracing::error!(%error, "could not render a page of the dashboard");
         Refusal::Unavailable("This page could not be made.".into())
     })?;
     let mut response = Response::new(Body::from(html));
@@ -165,7 +165,7 @@ pub(super) fn rendered(page: &impl Template) -> Result<Response<Body>, Refusal> 
     Ok(response)
 }
 
-/// Sends a browser on, by GET.
+/// Redirects to another page with GET.
 pub(super) fn redirect(to: &str) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -174,7 +174,7 @@ pub(super) fn redirect(to: &str) -> Response<Body> {
     response
 }
 
-/// What every answer says to browsers. Where a page comes from stays within the cluster, and no page is kept.
+/// Adds the security headers of all responses: no referrer leaves the cluster, and no page is cached.
 pub(super) fn with_headers(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     for (name, value) in [

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::GroupState;
 use refit_types::{HostId, Kind};
@@ -17,7 +17,7 @@ use super::fleet_page::after;
 use super::forecast::{Forecast, Proposal};
 use super::format::{Moment, Prose, counted, in_words};
 use super::graph::Graph;
-use super::group_card::{GroupCard, hours, standing};
+use super::group_card::{GroupCard, hours, status};
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, rendered};
 use super::summary::in_words as state_in_words;
@@ -28,26 +28,26 @@ use crate::rollout::HostStatus;
 const PAGE: usize = 50;
 /// Events of the rollout that a page lists.
 const MOST_PAST: usize = 40;
-/// Events of the rollout that a picture is drawn from: those of a hundred groups that open, halt and go on.
+/// Events that the timeline is drawn from: enough for a hundred groups that open, halt and resume.
 const MOST_HAPPENED: usize = 1000;
 pub(super) const RUN: &str = "/refit.rollouts.v1.RolloutService/RunGroup";
 pub(super) const PAUSE: &str = "/refit.rollouts.v1.RolloutService/Pause";
 pub(super) const RESUME: &str = "/refit.rollouts.v1.RolloutService/Resume";
 pub(super) const UPSERT: &str = "/refit.resources.v1.ResourceService/UpsertResource";
 
-/// What somebody may do about a rollout.
-pub(super) struct May {
+/// The actions that the user may take.
+pub(super) struct Permissions {
     pub(super) run: bool,
     pub(super) pause: bool,
     pub(super) choose: bool,
 }
 
-impl May {
-    fn of(visit: &PageRequest) -> Self {
+impl Permissions {
+    fn of(request: &PageRequest) -> Self {
         Self {
-            run: visit.may(RUN, None),
-            pause: visit.may(PAUSE, None) && visit.may(RESUME, None),
-            choose: visit.may(UPSERT, Some(Kind::AutoupdateVersion)),
+            run: request.may(RUN, None),
+            pause: request.may(PAUSE, None) && request.may(RESUME, None),
+            choose: request.may(UPSERT, Some(Kind::AutoupdateVersion)),
         }
     }
 }
@@ -57,9 +57,9 @@ impl May {
 struct RolloutPage {
     frame: Frame,
     done: String,
-    may: May,
+    permissions: Permissions,
     status: Prose,
-    /// Why this server decides nothing; empty if it does.
+    /// Why this server makes no decisions; empty if it does.
     stopped: String,
     paused: bool,
     version: String,
@@ -74,7 +74,7 @@ struct RolloutPage {
     forecast: Option<Forecast>,
 }
 
-/// Something that happened.
+/// A past event.
 pub(super) struct Past {
     pub(super) id: String,
     pub(super) at: Moment,
@@ -106,7 +106,7 @@ impl Past {
     }
 }
 
-/// Who did something; servers go by UUIDs, of which the beginning tells them apart.
+/// The actor of an event; the UUID of a server is shortened.
 pub(super) fn who(actor: &str) -> String {
     match actor.strip_prefix("server ").and_then(|id| id.get(..8)) {
         Some(id) => format!("server {id}…"),
@@ -118,7 +118,7 @@ pub(super) fn who(actor: &str) -> String {
 #[template(path = "group.html")]
 struct GroupPage {
     frame: Frame,
-    may: May,
+    permissions: Permissions,
     card: GroupCard,
     version: String,
     outcomes: Vec<(&'static str, &'static str, bool)>,
@@ -139,14 +139,14 @@ struct Member {
 }
 
 impl Web {
-    async fn rollout(&self, visit: &PageRequest) -> Result<wire::Rollout, Refusal> {
-        visit.caller("/refit.rollouts.v1.RolloutService/GetRollout", None)?;
-        self.rollouts.look().await?;
+    async fn rollout(&self, request: &PageRequest) -> Result<wire::Rollout, Refusal> {
+        request.caller("/refit.rollouts.v1.RolloutService/GetRollout", None)?;
+        self.rollouts.sync_from_store().await?;
         Ok(self.rollouts.status())
     }
 
-    pub(super) async fn rollout_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        let rollout = self.rollout(visit).await?;
+    pub(super) async fn rollout_page(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        let rollout = self.rollout(request).await?;
         let now = moment(rollout.now).unwrap_or_else(self.now);
         let cards: Vec<GroupCard> = rollout.groups.iter().map(|group| GroupCard::of(group, now)).collect();
         let began = moment(rollout.began_at);
@@ -162,10 +162,10 @@ impl Web {
         let timeline = began.and_then(|began| Timeline::of(&cards, &events, forecast.as_ref(), began, now));
         let schedule = rollout.schedule_text();
         rendered(&RolloutPage {
-            frame: visit.frame(self, "rollout", "Rollout"),
-            done: super::actions::said(visit),
-            may: May::of(visit),
-            status: standing(&rollout, now),
+            frame: request.frame(self, "rollout", "Rollout"),
+            done: super::actions::said(request),
+            permissions: Permissions::of(request),
+            status: status(&rollout, now),
             paused: rollout.paused_at.is_some(),
             stopped: rollout.stopped,
             chosen: !schedule.is_empty(),
@@ -181,7 +181,7 @@ impl Web {
         })
     }
 
-    /// What became of the rollout so far, the newest first.
+    /// The events of the rollout so far, newest first.
     fn happened(&self, began: Timestamp) -> Vec<Arc<Event>> {
         let of_rollout = |event: &Event| {
             event.subject == "rollout" || event.subject.starts_with("group/") || is_setting(&event.subject)
@@ -189,9 +189,9 @@ impl Web {
         self.history.newest(MOST_HAPPENED, |event| event.at >= began && of_rollout(event))
     }
 
-    /// What is still to come of it, by arithmetic.
+    /// The forecast of the rest of the rollout.
     async fn coming(&self, rollout: &wire::Rollout, now: Timestamp) -> Result<Option<Forecast>, Refusal> {
-        let (config, Some(record)) = self.rollouts.said() else { return Ok(None) };
+        let (config, Some(record)) = self.rollouts.settings() else { return Ok(None) };
         let succeeded = rollout.groups.iter().filter(|group| group.known_state() == GroupState::Succeeded);
         let succeeded: Vec<String> = succeeded.map(|group| group.name.clone()).collect();
         if !rollout.groups.is_empty() && succeeded.len() == rollout.groups.len() {
@@ -209,7 +209,7 @@ impl Web {
             if stopped.contains(group.name.as_str()) {
                 (coming.opens, coming.done) = (None, None);
                 coming.local.clear();
-                coming.instead = waiting_in_words(group, now);
+                coming.instead = blocked_by_in_words(group, now);
                 forecast.ends = Prose::default().text("It does not end by itself.");
             } else if group.known_state() == GroupState::Active {
                 coming.opens = None;
@@ -222,21 +222,21 @@ impl Web {
 
     pub(super) async fn group_page(
         &self,
-        visit: &PageRequest,
+        request: &PageRequest,
         name: &str,
     ) -> Result<Response<Body>, Refusal> {
-        visit.caller("/refit.rollouts.v1.RolloutService/ListGroupHosts", None)?;
-        let rollout = self.rollout(visit).await?;
+        request.caller("/refit.rollouts.v1.RolloutService/ListGroupHosts", None)?;
+        let rollout = self.rollout(request).await?;
         let now = moment(rollout.now).unwrap_or_else(self.now);
         let Some(group) = rollout.groups.iter().find(|group| group.name == name) else {
             return Err(Refusal::NotFound(format!("There is no group {name:?} in this rollout.")));
         };
-        let outcome = visit.query.get("outcome").to_owned();
-        let wanted = Some(outcome.as_str()).filter(|word| !word.is_empty()).map(HostStatus::parse);
-        let wanted = wanted.transpose().map_err(Refusal::Bad)?;
-        let after: Option<HostId> = after(visit)?;
+        let outcome = request.query.get("outcome").to_owned();
+        let filter = Some(outcome.as_str()).filter(|word| !word.is_empty()).map(HostStatus::parse);
+        let filter = filter.transpose().map_err(Refusal::Bad)?;
+        let after: Option<HostId> = after(request)?;
         let (rollouts, asked) = (self.rollouts.clone(), name.to_owned());
-        let found = super::cached::aside(move || rollouts.group_hosts(&asked, wanted, after, PAGE)).await?;
+        let found = super::cached::aside(move || rollouts.group_hosts(&asked, filter, after, PAGE)).await?;
         let (hosts, more) = found.map_err(|error| Refusal::Conflict(error.to_string()))?;
         let here = |after: &str| {
             let mut address = form_urlencoded::Serializer::new(String::new());
@@ -250,8 +250,8 @@ impl Web {
         let outcomes =
             HostStatus::ALL.iter().map(|(_, word)| (*word, state_in_words(word), *word == outcome));
         rendered(&GroupPage {
-            frame: visit.frame(self, "group", format!("Group {name}")),
-            may: May::of(visit),
+            frame: request.frame(self, "group", format!("Group {name}")),
+            permissions: Permissions::of(request),
             card: GroupCard::of(group, now),
             version: rollout.version.clone(),
             outcomes: outcomes.collect(),
@@ -263,7 +263,7 @@ impl Web {
     }
 }
 
-/// The groups that wait for somebody to do something, and those that require them.
+/// The groups that wait for an operator, and those that require them.
 fn stopped(groups: &[wire::Group]) -> HashSet<&str> {
     let waits = |group: &wire::Group| {
         let state = group.known_state();
@@ -271,7 +271,7 @@ fn stopped(groups: &[wire::Group]) -> HashSet<&str> {
     };
     let mut stopped: HashSet<&str> =
         groups.iter().filter(|group| waits(group)).map(|group| group.name.as_str()).collect();
-    // Each round takes in one more at least, or is the last.
+    // Each round adds at least one group, or is the last.
     loop {
         let behind = |group: &&wire::Group| {
             !stopped.contains(group.name.as_str())

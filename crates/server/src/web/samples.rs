@@ -11,19 +11,18 @@ use tokio::sync::watch;
 
 use crate::fleet::Fleet;
 
-/// A rollout is seen to move; counting costs nothing.
+/// Often enough to see a rollout move; counting is cheap.
 const EVERY: Duration = Duration::from_secs(5);
-/// What is stored: about a thousand small records in a week. Enough to draw a week after a restart, and what
-/// lies between two of them is lost with the server that saw it.
+/// How often a sample is stored: about a thousand small records in a week, enough for the chart after a restart. Finer
+/// samples are lost with the server's memory.
 const STORE_EVERY: i64 = 600;
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// How fine memory is: all of the last hour, then one in five minutes for a day, then what the store has.
+/// The resolution in memory: everything of the last hour, one in five minutes for a day, then what the store has.
 const FINE: [(i64, i64); 2] = [(3600, 0), (86_400, 300)];
-/// Versions that are told apart in what is kept; a fleet with more is counted together beyond.
+/// Versions in one sample; the hosts of further ones are counted together.
 const MOST_VERSIONS: usize = 12;
 
-/// How many hosts ran which version at some moment. Written once and never again: what a newer release adds to
-/// its samples stays as it is.
+/// Hosts by version at some moment. Written once and never rewritten, so fields of a newer release are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sample {
     pub(super) at: Timestamp,
@@ -59,7 +58,9 @@ impl Samples {
             if !loaded {
                 match self.load().await {
                     Ok(()) => loaded = true,
-                    Err(error) => tracing::warn!(%error, "earlier counts of versions could not be read yet"),
+                    Err(error) => {
+                        tracing::warn!(%error, "could not read the stored samples of versions; retrying")
+                    }
                 }
             }
             if !self.fleet.is_loaded() {
@@ -70,17 +71,17 @@ impl Samples {
             if loaded && bucket != stored {
                 match self.store(&sample, bucket).await {
                     Ok(()) => stored = bucket,
-                    Err(error) => tracing::warn!(%error, "the counts of versions could not be stored"),
+                    Err(error) => tracing::warn!(%error, "could not store a sample of versions; retrying"),
                 }
             }
             push(&mut self.lock(), sample);
         }
     }
 
-    /// What is known since then, and what is so now, in the order of time.
+    /// The samples since then and the current one, in the order of time.
     pub(super) fn since(&self, then: Timestamp, now: Timestamp) -> Vec<Sample> {
         let kept = self.lock();
-        // The last one before is what the time begins with.
+        // The last sample before is the value at the start.
         let from = kept.partition_point(|sample| sample.at < then).saturating_sub(1);
         let mut samples = kept.get(from..).unwrap_or_default().to_vec();
         drop(kept);
@@ -88,7 +89,7 @@ impl Samples {
         samples
     }
 
-    /// Since when anything is known.
+    /// The time of the first sample.
     pub(super) fn begin(&self) -> Option<Timestamp> {
         self.lock().first().map(|sample| sample.at)
     }
@@ -125,7 +126,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Stores a sample unless another server has, and removes what is too old.
+    /// Stores a sample unless another server has, and deletes old ones.
     async fn store(&self, sample: &Sample, bucket: i64) -> Result<()> {
         let value = serde_json::to_vec(sample).map_err(|error| Error::Invalid(error.to_string()))?;
         match self.backend.create(&key(bucket)?, value.into()).await {

@@ -21,24 +21,24 @@ const CODE_TTL: SignedDuration = SignedDuration::from_mins(5);
 const DEFAULT_TTL: Duration = Duration::from_secs(8 * 3600);
 const MIN_TTL: Duration = Duration::from_secs(60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-/// Of one person. The oldest ends when there are more, so that nobody is locked out by what they forgot.
+/// Sessions of one person. The oldest is removed when there are more, so that forgotten sessions lock nobody out.
 const MOST_OF_ONE: usize = 20;
-/// Of everyone.
+/// Sessions of everyone.
 const MOST: usize = 1000;
 /// Too many to guess in five minutes, and few enough for an address that fits into a line of a terminal.
 const CODE_BYTES: usize = 16;
 const SESSION_BYTES: usize = 32;
 
-/// Why nobody is signed in.
+/// Why a sign-in failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignInError {
     /// A session of another length.
     #[error("ttl: a session lasts a minute at least and 24 hours at most")]
     Ttl,
-    /// A code that nobody gave, or that was used.
+    /// An unknown code, or one that was used.
     #[error("this address was used already, or is not one that this cluster gave")]
     Unknown,
-    /// A code that nobody used in time.
+    /// An expired code.
     #[error("this address could be used until {}, which is over", utc(*.0))]
     Expired(Timestamp),
     /// A code for an identity whose authority has been replaced since.
@@ -52,21 +52,21 @@ pub(crate) enum SignInError {
     Store(#[from] Error),
 }
 
-/// A code that was just made: the only time that it is seen.
+/// A new code: the only time that its secret is available.
 pub(crate) struct NewCode {
     pub(crate) secret: String,
     pub(crate) expires: Timestamp,
     pub(crate) session_expires: Timestamp,
 }
 
-/// The identity of somebody who asks for a code: a session is worth what it is worth.
+/// The identity of the user who asks for a code: a session has its role, and expires with it.
 pub(crate) struct Bearer<'a> {
     pub(crate) user: &'a str,
     pub(crate) chain: &'a [CertificateDer<'static>],
     pub(crate) expires: Timestamp,
 }
 
-/// What is stored under the hash of a code.
+/// The record of a code, stored under its hash.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Self")]
 struct Code {
@@ -74,7 +74,7 @@ struct Code {
     chain: Vec<String>,
     expires: Timestamp,
     session_expires: Timestamp,
-    /// What a newer release wrote: the session that is made of the code has it, too.
+    /// Unknown fields of a newer release, which the session inherits.
     #[serde(skip)]
     unknown: UnknownFields,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Session {
 
 keep_unknown_fields!(Code, Session);
 
-/// A record that is removed once it has ended.
+/// A record that expires.
 trait Ends {
     /// When that is.
     fn expires(&self) -> Timestamp;
@@ -114,8 +114,7 @@ impl Ends for Session {
 }
 
 impl Session {
-    /// Whom the session speaks for, as the identity would that it was made with: nobody, once its authority is
-    /// no longer trusted.
+    /// The principal of the identity that the session was made with; none once its authority is no longer trusted.
     fn principal(&self, trust: &Trust, now: Timestamp) -> Option<Principal> {
         let der = self.chain.iter().map(|text| BASE64.decode(text.as_bytes()).map(CertificateDer::from));
         let chain = der.collect::<Result<Vec<_>, _>>().ok()?;
@@ -123,8 +122,8 @@ impl Session {
     }
 }
 
-/// Who is signed in to the dashboard. Kept in the store, so that every server honours it; what is stored are
-/// hashes, so that whoever reads the store cannot be anyone.
+/// The sessions of the dashboard. They are in the store, so that every server honours them, under hashes of their
+/// secrets, so that a copy of the store lets nobody sign in.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     backend: SharedBackend,
@@ -160,7 +159,7 @@ impl Sessions {
         Ok(NewCode { secret, expires, session_expires })
     }
 
-    /// Makes a session of a code, which is used up by that; the session's secret.
+    /// Exchanges a code for a session. Returns the session's secret.
     pub(crate) async fn sign_in(
         &self,
         code: &str,
@@ -195,13 +194,13 @@ impl Sessions {
             .put(&sessions()?.child(hash(&secret))?, encoded(&session)?)
             .put(&told, event);
         match self.backend.transact(transaction).await {
-            // Somebody else was quicker with the same address.
+            // The code was used concurrently.
             Err(Error::Conflict { .. }) => Err(SignInError::Unknown),
             other => Ok(other.map(|_| (secret, session))?),
         }
     }
 
-    /// The session of that secret and whom it speaks for, if it has not ended and its identity is still good.
+    /// The session of that secret and its principal, if it has not expired and its identity is still trusted.
     pub(crate) async fn find(&self, secret: &str, trust: &Trust) -> Result<Option<(Session, Principal)>> {
         let item = self.backend.get(&sessions()?.child(hash(secret))?).await?;
         let (session, now): (Option<Session>, _) = (item.as_ref().and_then(decoded), (self.now)());
@@ -222,15 +221,15 @@ impl Sessions {
         }
     }
 
-    /// Removes what has ended.
+    /// Removes expired codes and sessions.
     pub(crate) async fn sweep(&self) -> Result<()> {
         self.living::<Code>(&codes()?).await?;
         self.living::<Session>(&sessions()?).await?;
         Ok(())
     }
 
-    /// The records that have not ended, oldest first, and how many there are with those that only a newer
-    /// release can read: these are left to a server of that release. Whatever has ended is removed on the way.
+    /// The unexpired records, oldest first, and their number including those that only a newer release can read, which
+    /// are left to a server of that release. Expired records are deleted.
     async fn living<T: DeserializeOwned + Ends>(&self, prefix: &Key) -> Result<(Vec<(Item, T)>, usize)> {
         let (mut living, mut count) = (Vec::new(), 0);
         let mut scan = self.backend.scan(KeyRange::below(prefix));
@@ -244,7 +243,7 @@ impl Sessions {
                     }
                     None => {
                         count += 1;
-                        tracing::warn!(key = %item.key, "a record of the dashboard cannot be read and is left as it is")
+                        tracing::warn!(key = %item.key, "could not read a session record; it is left for a newer release")
                     }
                 }
             }
@@ -253,7 +252,7 @@ impl Sessions {
         Ok((living, count))
     }
 
-    /// Removes the oldest records of somebody who is about to have too many.
+    /// Removes the oldest records of a user at the limit.
     async fn make_room<'a>(
         &self,
         records: impl Iterator<Item = (&'a Item, &'a str)>,
@@ -275,7 +274,7 @@ impl Sessions {
     }
 }
 
-/// What a form of the session must carry: only who has the session's secret can know it.
+/// The token that a form of the session must carry, derived from the session's secret.
 pub(crate) fn form_token(secret: &str) -> String {
     hash(&format!("form {secret}"))
 }

@@ -11,7 +11,7 @@ pub(super) const UNGROUPED: &str = "ungrouped";
 /// The states of a host in the order in which they are shown; the last is that of hosts without a group.
 pub(super) const STATES: usize = 8;
 
-/// How the whole fleet stands.
+/// Counts over the whole fleet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Summary {
     pub(super) hosts: u64,
@@ -35,10 +35,10 @@ pub(super) fn state_at(position: usize) -> (&'static str, &'static str) {
     (word, in_words(word))
 }
 
-/// The position of what a host is.
-pub(super) fn position(place: HostPosition) -> usize {
-    let found = |standing| HostStatus::ALL.iter().position(|(known, _)| *known == standing);
-    place.standing.and_then(found).unwrap_or(STATES - 1)
+/// The index of a host's state.
+pub(super) fn state_index(position: HostPosition) -> usize {
+    let found = |status| HostStatus::ALL.iter().position(|(known, _)| *known == status);
+    position.status.and_then(found).unwrap_or(STATES - 1)
 }
 
 /// The word of a state as people say it.
@@ -52,24 +52,24 @@ pub(super) fn in_words(word: &'static str) -> &'static str {
 }
 
 impl Summary {
-    /// Walks the fleet, and leaves it to others in between.
+    /// Counts all hosts in chunks.
     pub(super) fn of(fleet: &Fleet, rollouts: &Rollouts) -> Self {
         let names: Vec<String> = rollouts
-            .survey()
+            .statuses()
             .plan()
             .map_or_else(Vec::new, |plan| plan.groups.iter().map(|group| group.name.to_string()).collect());
         let mut summary = Self::default();
         summary.groups.resize(names.len() + 1, GroupSummary::default());
         fleet.walk(None, |some| {
-            let survey = rollouts.survey();
-            for instance in some {
-                let place = survey.place(instance);
-                let at = position(place);
+            let statuses = rollouts.statuses();
+            for host_record in some {
+                let position = statuses.position(host_record);
+                let at = state_index(position);
                 summary.hosts += 1;
-                summary.connected += u64::from(survey.is_connected(instance));
+                summary.connected += u64::from(statuses.is_connected(host_record));
                 summary.states[at] += 1;
-                // Groups may have changed since the walk began: the next one counts them right.
-                let group = place.group.unwrap_or(names.len()).min(names.len());
+                // Groups may have changed since the scan began; the next scan counts them right.
+                let group = position.group.unwrap_or(names.len()).min(names.len());
                 summary.groups[group].hosts += 1;
                 summary.groups[group].states[at] += 1;
             }

@@ -15,14 +15,14 @@ const RIGHT: f64 = 750.0;
 const ROW: usize = 24;
 /// Above the rows and below them, for the words on the axis.
 const MARGIN: usize = 18;
-/// What is there can be seen, however short it is.
+/// The minimum width, so that short periods are visible.
 const LEAST: f64 = 3.0;
 /// Letters of a name, and of a reason, that fit.
 const LONGEST_NAME: usize = 22;
 const LONGEST_REASON: usize = 44;
 
-/// What each group did since the rollout began, and what the plan has it do. Each half has a scale of its own: a
-/// minute behind and a week ahead are both seen.
+/// The past and the forecast of each group. Both halves have a scale of their own, so that a minute behind and a week
+/// ahead are both visible.
 #[derive(Debug)]
 pub(super) struct Timeline {
     pub(super) height: usize,
@@ -30,11 +30,11 @@ pub(super) struct Timeline {
     pub(super) floor: usize,
     pub(super) rows: Vec<Row>,
     pub(super) begin: Mark,
-    /// Where the picture ends; nothing if nobody can tell.
+    /// The end of the timeline; none if it is unknown.
     pub(super) end: Option<Mark>,
-    /// Where now is, if anything is still to come.
+    /// The position of the current time, if there is a forecast.
     pub(super) now: Option<u64>,
-    /// What the stretches are, as far as there are any.
+    /// The legend of the states that occur.
     pub(super) legend: Vec<(&'static str, &'static str)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Row {
     pub(super) reason: String,
 }
 
-/// A group was, or will be, in one state for some time.
+/// A period in which a group was or will be in one state.
 #[derive(Debug)]
 pub(super) struct Stretch {
     pub(super) class: &'static str,
@@ -65,7 +65,7 @@ const LEGEND: [(&str, &str); 4] = [
     ("planned", "planned"),
 ];
 
-/// From one moment to another on so much room.
+/// Maps a range of time to a range of pixels.
 #[derive(Clone, Copy)]
 struct Scale {
     from: Timestamp,
@@ -84,7 +84,7 @@ impl Scale {
     fn stretch(self, class: &'static str, word: &str, from: Timestamp, to: Timestamp) -> Stretch {
         let (begin, end) = (self.x(from), self.x(to));
         let width = (end - begin).max(LEAST);
-        // One at the very end is as wide as all others, and ends with the picture.
+        // One at the very end has the minimum width and ends with the timeline.
         let x = begin.min(self.right - width);
         let told = format!("{word} from {} to {}", utc(from), utc(to));
         Stretch { class, x: format!("{x:.1}"), width: format!("{width:.1}"), told }
@@ -103,7 +103,7 @@ impl Timeline {
         if groups.is_empty() {
             return None;
         }
-        // Once nothing is to come, it ends with what happened last.
+        // Without a forecast it ends with the last event.
         let last = events.iter().find(|event| state(event).is_some()).map(|event| event.at);
         let until = if forecast.is_some() { now } else { last.unwrap_or(now) };
         let right = if forecast.is_some() { MIDDLE } else { RIGHT };
@@ -148,7 +148,7 @@ fn state(event: &Event) -> Option<&str> {
     ["active", "succeeded", "halted", "scheduled"].contains(&state).then_some(state)
 }
 
-/// What a group did, given everyone's events from the newest back.
+/// The past of a group, from the events of all groups, newest first.
 fn past(name: &str, events: &[Arc<Event>], scale: Scale) -> Vec<Stretch> {
     let of_group = |event: &&Arc<Event>| event.subject.strip_prefix("group/") == Some(name);
     let changes: Vec<(Timestamp, &str)> =
@@ -166,7 +166,7 @@ fn past(name: &str, events: &[Arc<Event>], scale: Scale) -> Vec<Stretch> {
     changes.iter().zip(ends).filter_map(stretch).collect()
 }
 
-/// What the plan has for a group.
+/// The forecast of a group.
 struct Planned<'f> {
     name: &'f str,
     span: Option<(Timestamp, Timestamp)>,

@@ -29,12 +29,12 @@ struct VersionPage {
     token: String,
     present: Option<(String, String)>,
     version: String,
-    fault: String,
+    error: String,
     schedules: Vec<(&'static str, &'static str, bool)>,
     preview: Option<Proposed>,
 }
 
-/// What somebody has to agree to.
+/// A proposed version with its consequences.
 struct Proposed {
     version: String,
     schedule: &'static str,
@@ -44,7 +44,7 @@ struct Proposed {
     forecast: Forecast,
 }
 
-/// The version that is chosen now, as its document says.
+/// The current version, from its document.
 struct Present {
     version: Version,
     schedule: String,
@@ -53,11 +53,11 @@ struct Present {
 }
 
 impl Web {
-    async fn chosen(&self, visit: &PageRequest) -> Result<Option<Present>, Refusal> {
-        let caller = visit.caller(GET, Some(KIND))?;
+    async fn chosen(&self, request: &PageRequest) -> Result<Option<Present>, Refusal> {
+        let caller = request.caller(GET, Some(KIND))?;
         let name = KIND.singleton().unwrap_or_default().to_owned();
-        let request = wire::GetResourceRequest { kind: KIND.to_string(), name };
-        let found = match self.resources.get_resource(called_by(caller, request)).await {
+        let message = wire::GetResourceRequest { kind: KIND.to_string(), name };
+        let found = match self.resources.get_resource(called_by(caller, message)).await {
             Ok(found) => found.into_inner(),
             Err(status) if status.code() == Code::NotFound => return Ok(None),
             Err(status) => return Err(status.into()),
@@ -71,21 +71,21 @@ impl Web {
         Ok(Some(Present { version, schedule, revision, document }))
     }
 
-    /// Asks for a version, and shows what it would do before anybody agrees to it.
-    pub(super) async fn version_page(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        visit.caller(UPSERT, Some(KIND))?;
-        self.rollouts.look().await?;
-        let present = self.chosen(visit).await?;
-        let asked = visit.query.get("version").trim_start_matches('v').to_owned();
-        let schedule: Schedule = visit.query.get("schedule").parse().unwrap_or(Schedule::Regular);
-        let (mut fault, mut preview) = (String::new(), None);
+    /// Asks for a version, and shows its consequences before it is confirmed.
+    pub(super) async fn version_page(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        request.caller(UPSERT, Some(KIND))?;
+        self.rollouts.sync_from_store().await?;
+        let present = self.chosen(request).await?;
+        let asked = request.query.get("version").trim_start_matches('v').to_owned();
+        let schedule: Schedule = request.query.get("schedule").parse().unwrap_or(Schedule::Regular);
+        let (mut error, mut preview) = (String::new(), None);
         if !asked.is_empty() {
             match asked.parse::<Version>() {
                 Ok(version) => preview = Some(self.proposed(version, schedule, present.as_ref()).await?),
-                Err(error) => fault = error.to_string(),
+                Err(invalid) => error = invalid.to_string(),
             }
         }
-        let frame = visit.frame(self, "version", "Set a version");
+        let frame = request.frame(self, "version", "Set a version");
         let token = frame.who.as_ref().map(|who| who.token.clone()).unwrap_or_default();
         let schedules = [
             (Schedule::Regular, "in the groups and windows for every day"),
@@ -97,7 +97,7 @@ impl Web {
             token,
             present: present.map(|present| (present.version.to_string(), present.schedule)),
             version: asked,
-            fault,
+            error,
             schedules: schedules.map(|(one, means)| (one.as_str(), means, one == schedule)).into(),
             preview,
         })
@@ -133,7 +133,7 @@ impl Web {
                     .into(),
             );
         }
-        let (config, record) = self.rollouts.said();
+        let (config, record) = self.rollouts.settings();
         let paused = record.and_then(|record| record.paused);
         let proposal = Proposal { version: version.clone(), schedule, config, paused };
         let (fleet, rollouts, now) = (self.fleet.clone(), self.rollouts.clone(), (self.now)());
@@ -148,36 +148,35 @@ impl Web {
         })
     }
 
-    /// Stores the version, as the API would for the same person: what somebody else chose since is not
-    /// overwritten.
-    pub(super) async fn choose(&self, visit: &PageRequest) -> Result<Response<Body>, Refusal> {
-        visit.posted()?;
-        let revision = visit.form.get("revision");
-        let allow_major_downgrade = visit.form.get("allow_major_downgrade") == "yes";
+    /// Stores the version through the API as the signed-in user. A version that was chosen since is not overwritten.
+    pub(super) async fn choose(&self, request: &PageRequest) -> Result<Response<Body>, Refusal> {
+        request.posted()?;
+        let revision = request.form.get("revision");
+        let allow_major_downgrade = request.form.get("allow_major_downgrade") == "yes";
         let spec = json!({
-            "agent_version": visit.form.get("version"),
-            "agent_version_schedule": visit.form.get("schedule"),
+            "agent_version": request.form.get("version"),
+            "agent_version_schedule": request.form.get("schedule"),
         });
         let kind = KIND.to_string();
         if revision.is_empty() {
-            let caller = visit.caller(CREATE, Some(KIND))?;
+            let caller = request.caller(CREATE, Some(KIND))?;
             let document = json!({ "kind": kind, "spec": spec });
             let resource = Some(wire::Resource { json: document.to_string() });
-            let request = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
-            self.resources.create_resource(called_by(caller, request)).await?;
+            let message = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
+            self.resources.create_resource(called_by(caller, message)).await?;
         } else {
-            let caller = visit.caller(UPDATE, Some(KIND))?;
-            let present = self.chosen(visit).await?;
+            let caller = request.caller(UPDATE, Some(KIND))?;
+            let present = self.chosen(request).await?;
             let mut document = present.map(|present| present.document).unwrap_or_default();
             document["kind"] = json!(kind);
             document["spec"] = spec;
             document["metadata"]["revision"] = json!(revision);
             let resource = Some(wire::Resource { json: document.to_string() });
-            let request = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
-            self.resources.update_resource(called_by(caller, request)).await?;
+            let message = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
+            self.resources.update_resource(called_by(caller, message)).await?;
         }
         let mut back = form_urlencoded::Serializer::new(String::new());
-        back.append_pair("done", "version").append_pair("version", visit.form.get("version"));
+        back.append_pair("done", "version").append_pair("version", request.form.get("version"));
         Ok(redirect(&format!("/web/rollout?{}", back.finish())))
     }
 }

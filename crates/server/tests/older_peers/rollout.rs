@@ -1,6 +1,6 @@
 //! An agent of 0.1 is told to update and tells what came of it, under the eyes of a `refitctl` of 0.1.
 
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_released::v0_1::rollouts::v1::GroupHost;
 use refit_testbed::{eventually, until_seen};
@@ -28,7 +28,7 @@ async fn sentences_agree(world: &World, ctl: &OldCtl) {
     for (old, new) in told.groups.iter().zip(&rollout.groups) {
         assert_eq!(old.name, new.name);
         let (made, sent) =
-            (waiting_in_words(&wire::Group { waiting: String::new(), ..new.clone() }, now), &new.waiting);
+            (blocked_by_in_words(&wire::Group { waiting: String::new(), ..new.clone() }, now), &new.waiting);
         assert_eq!(made, *sent, "{}", new.name);
         assert_eq!(old.waiting.is_empty(), sent.is_empty(), "{new:?}");
         assert_eq!(old.state, new.state_text());

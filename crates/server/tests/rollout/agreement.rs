@@ -23,9 +23,9 @@ struct Told {
     attempt: u64,
 }
 
-/// What operators said, as the test wrote it: environments by group, and the groups' numbers.
+/// The settings of operators, as the test wrote them: environments by group, and the groups' numbers.
 #[derive(Clone, Default)]
-struct Said {
+struct Settings {
     version: String,
     enabled: bool,
     immediate: bool,
@@ -36,10 +36,10 @@ struct Said {
 const POLICY_JITTER: u64 = 9;
 const IMMEDIATE_JITTER: u64 = 11;
 
-impl Said {
+impl Settings {
     fn expected(
         &self,
-        instance: Option<&HostRecord>,
+        host_record: Option<&HostRecord>,
         records: &BTreeMap<String, GroupRecord>,
         now: Timestamp,
     ) -> Told {
@@ -53,10 +53,10 @@ impl Said {
             return told(true, IMMEDIATE_JITTER, 0);
         }
         // The policy's window is always open here.
-        let Some(instance) = instance else { return told(true, POLICY_JITTER, 0) };
+        let Some(host_record) = host_record else { return told(true, POLICY_JITTER, 0) };
         let epoch = records.values().map(|record| record.epoch).max().unwrap_or(0);
-        let upgrade = instance.upgrade.as_ref().filter(|upgrade| upgrade.epoch == epoch);
-        let report = instance.report.as_ref().unwrap();
+        let upgrade = host_record.upgrade.as_ref().filter(|upgrade| upgrade.epoch == epoch);
+        let report = host_record.report.as_ref().unwrap();
         let environment = report.instance_labels.get("environment").unwrap_or("none at all");
         let found = self.groups.iter().find(|(name, of, ..)| match upgrade {
             Some(upgrade) => upgrade.group_name.as_str() == *name,
@@ -91,10 +91,10 @@ async fn ask(channel: &Channel, query: &str) -> Told {
 }
 
 /// Asks every server for every host, and for some that are none, until all answers are as the store says.
-async fn agrees(world: &World, said: &Said, moment: &str) -> usize {
+async fn agrees(world: &World, settings: &Settings, moment: &str) -> usize {
     let end = Instant::now() + SOON;
     loop {
-        let (hosts, records) = (world.instances().await, world.records().await);
+        let (hosts, records) = (world.host_records().await, world.records().await);
         let mut queries: Vec<(String, Option<&HostRecord>)> =
             hosts.iter().map(|host| (format!("?host={}", host.host_id), Some(host))).collect();
         let unknown = host(u128::MAX / 3).to_string();
@@ -107,7 +107,7 @@ async fn agrees(world: &World, said: &Said, moment: &str) -> usize {
             let asks = queries.iter().map(async |(query, host)| (query, *host, ask(&channel, query).await));
             let answers: Vec<_> = stream::iter(asks).buffer_unordered(32).collect().await;
             for (query, host, answer) in answers {
-                let expected = said.expected(host, &records, Timestamp::now());
+                let expected = settings.expected(host, &records, Timestamp::now());
                 told += usize::from(host.is_some() && answer.go);
                 if answer != expected {
                     wrong.push(format!("{query}: {answer:?}, and not {expected:?}"));
@@ -157,14 +157,14 @@ async fn every_host_is_told_what_is_stored() {
     };
     let groups =
         vec![("canary", "staging", 7, 900), ("main", "production", 3, 900), ("later", "development", 5, 900)];
-    let mut said = Said { version: NEW.into(), enabled: true, immediate: false, groups };
+    let mut settings = Settings { version: NEW.into(), enabled: true, immediate: false, groups };
     world.configure(config(true, "100%")).await;
     world.choose(NEW, "regular").await;
     let told = ask(&connect(&world.servers[0], None).await, "").await;
     assert_eq!(told.version, NEW, "whoever asks next is told what was chosen");
     // Of 140 that can be heard, 14 may be in flight.
     world.until("canary", |group| group.in_flight == 14 && group.members == 140).await;
-    assert_eq!(agrees(&world, &said, "at first").await, 14 + 30);
+    assert_eq!(agrees(&world, &settings, "at first").await, 14 + 30);
 
     let flying = world.flying("canary").await;
     for host in &flying[..3] {
@@ -189,41 +189,41 @@ async fn every_host_is_told_what_is_stored() {
     };
     world.until("canary", |group| counts(group) == (3, 2, 2, 14, 10)).await;
     // Those that ended are told the same as before; only a start before this window is of another one.
-    assert!(agrees(&world, &said, "in mid-window").await >= 14 + 5 + 30);
+    assert!(agrees(&world, &settings, "in mid-window").await >= 14 + 5 + 30);
 
     world.pause("").await.unwrap();
     let flying = world.flying("canary").await;
     world.arrives(flying[flying.len() - 1], NEW).await;
     world.until("canary", |group| group.upgraded == 4 && group.in_flight == 13).await;
-    agrees(&world, &said, "paused").await;
+    agrees(&world, &settings, "paused").await;
     world.resume("").await.unwrap();
     world.until("canary", |group| group.in_flight == 14).await;
 
     world.configure(config(true, "1%")).await;
     world.until("canary", |group| group.state == "halted" && group.in_flight == 2).await;
-    assert_eq!(agrees(&world, &said, "halted").await, 30, "only hosts without a group");
+    assert_eq!(agrees(&world, &settings, "halted").await, 30, "only hosts without a group");
 
     world.configure(config(true, "100%")).await;
     world.run("canary").await.unwrap();
     world.until("canary", |group| group.in_flight == 15 && group.members == 150 && group.by_hand).await;
-    agrees(&world, &said, "run by hand").await;
+    agrees(&world, &settings, "run by hand").await;
 
     world.configure(config(false, "100%")).await;
-    said.enabled = false;
+    settings.enabled = false;
     world.until("canary", |group| group.state == "scheduled" && group.in_flight == 0).await;
-    assert_eq!(agrees(&world, &said, "switched off").await, 0);
+    assert_eq!(agrees(&world, &settings, "switched off").await, 0);
     world.configure(config(true, "100%")).await;
-    said.enabled = true;
+    settings.enabled = true;
     world.until("canary", |group| group.in_flight == 15).await;
-    agrees(&world, &said, "switched on").await;
+    agrees(&world, &settings, "switched on").await;
 
     world.choose("15.2.0", "regular").await;
-    said.version = "15.2.0".into();
+    settings.version = "15.2.0".into();
     world.until("canary", |group| group.in_flight == 15 && group.upgraded == 0).await;
-    assert_eq!(agrees(&world, &said, "another version").await, 15 + 30);
+    assert_eq!(agrees(&world, &settings, "another version").await, 15 + 30);
 
     world.choose("15.2.0", "immediate").await;
-    said.immediate = true;
-    assert_eq!(agrees(&world, &said, "immediate").await, 290);
+    settings.immediate = true;
+    assert_eq!(agrees(&world, &settings, "immediate").await, 290);
     world.shut_down().await;
 }

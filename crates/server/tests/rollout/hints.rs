@@ -50,13 +50,13 @@ async fn agents_of_every_server_hear_at_once_that_they_are_due() {
     for (agent, joined) in agents.iter_mut().zip(&joined) {
         let left = MOMENTS.saturating_sub(stored.elapsed());
         let told = tokio::time::timeout(left, hint(agent)).await.expect("a hint within moments");
-        let upgrade = world.instance(joined.host).await.upgrade.unwrap();
+        let upgrade = world.host_record(joined.host).await.upgrade.unwrap();
         assert_eq!((told.attempt, upgrade.attempt), (1, 1));
         let found = agent.find().await.unwrap();
         assert!(found.agent_auto_update && found.agent_update_attempt == 1, "{found:?}");
         agent.acknowledge(told.attempt);
         agent.beat().await.unwrap();
-        let report = world.instance(joined.host).await.report.unwrap();
+        let report = world.host_record(joined.host).await.report.unwrap();
         assert_eq!(report.hint_acknowledged, 1, "the acknowledgement is in the record");
     }
     let woken = |hosts: &Vec<wire::GroupHost>| {
@@ -108,7 +108,7 @@ async fn of_two_processes_that_report_as_one_host_the_later_one_is_told() {
     first.acknowledge(attempt);
     first.beat().await.unwrap();
     assert_eq!(
-        world.instance(joined.host).await.report.unwrap().hint_acknowledged,
+        world.host_record(joined.host).await.report.unwrap().hint_acknowledged,
         0,
         "of the wrong process"
     );
@@ -116,7 +116,7 @@ async fn of_two_processes_that_report_as_one_host_the_later_one_is_told() {
     later.beat().await.unwrap();
     // A reply may be one that the server sent by itself before it heard this.
     eventually("the acknowledgement is stored", SOON, || async {
-        world.instance(joined.host).await.report.unwrap().hint_acknowledged == attempt
+        world.host_record(joined.host).await.report.unwrap().hint_acknowledged == attempt
     })
     .await;
     world.shut_down().await;

@@ -14,7 +14,7 @@ use crate::world::{NEW, World, group, host, regular, updater};
 /// What is counted of a group must be what its members' records say.
 async fn counts_hold(world: &World, name: &str) {
     let record = world.records().await.remove(name).unwrap();
-    let hosts = world.instances().await;
+    let hosts = world.host_records().await;
     let members: Vec<_> = hosts
         .iter()
         .filter_map(|host| host.upgrade.as_deref())
@@ -140,7 +140,7 @@ async fn hosts_are_listed_by_outcome_and_removed_with_what_is_counted_of_them() 
     world.run("canary").await.unwrap();
     world.until("canary", |group| group.failed == 0 && group.in_flight == 9 && group.by_hand).await;
     counts_hold(&world, "canary").await;
-    for host in world.instances().await {
+    for host in world.host_records().await {
         if host.upgrade.is_some() && host.server.is_some() {
             world
                 .change(host.host_id, |host| {
@@ -229,7 +229,7 @@ async fn operators_steer_and_are_told_why_they_cannot() {
     world.until("canary", |group| group.in_flight == 2).await;
 
     // Another version begins anew; attempts are counted on, so that old reports stay old.
-    let attempts = world.instance(host(6)).await.upgrade.unwrap().attempt;
+    let attempts = world.host_record(host(6)).await.upgrade.unwrap().attempt;
     let epoch = world.rollout().await.epoch;
     world.choose("15.2.0", "regular").await;
     let canary = world.until("canary", |group| group.state == "scheduled" && group.members == 0).await;
@@ -237,7 +237,7 @@ async fn operators_steer_and_are_told_why_they_cannot() {
     world.run("canary").await.unwrap();
     world.until("canary", |group| group.in_flight == 2).await;
     for host in world.flying("canary").await {
-        assert!(world.instance(host).await.upgrade.unwrap().attempt > attempts.min(1));
+        assert!(world.host_record(host).await.upgrade.unwrap().attempt > attempts.min(1));
     }
     counts_hold(&world, "canary").await;
 

@@ -38,7 +38,7 @@ async fn a_host_counts_as_upgraded_once_its_updater_agrees_and_as_failed_if_it_g
         agent.set_version(NEW);
         agent.beat().await.unwrap();
         eventually("what it runs is stored", SOON, || async {
-            world.instance(joined.host).await.report.unwrap().version.to_string() == NEW
+            world.host_record(joined.host).await.report.unwrap().version.to_string() == NEW
         })
         .await;
     }

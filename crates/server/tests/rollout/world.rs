@@ -152,7 +152,7 @@ impl World {
     /// Adds hosts `numbers` of an environment, heard by the server that is none, and waits until all servers know
     /// them.
     pub async fn add(&self, numbers: Range<u128>, environment: &str) {
-        let puts: Vec<HostRecord> = numbers.clone().map(|n| instance(n, environment)).collect();
+        let puts: Vec<HostRecord> = numbers.clone().map(|n| host_record(n, environment)).collect();
         for batch in puts.chunks(80) {
             let put = |transaction: Transaction, host: &HostRecord| {
                 transaction.put(&host_key(host.host_id), serde_json::to_vec(host).unwrap())
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    pub async fn instance(&self, host: HostId) -> HostRecord {
+    pub async fn host_record(&self, host: HostId) -> HostRecord {
         self.stored(host).await.unwrap().0
     }
 
@@ -181,11 +181,11 @@ impl World {
     /// Changes a host's record, as the server would that hears it.
     pub async fn change(&self, host: HostId, change: impl Fn(&mut HostRecord)) {
         loop {
-            let (mut instance, revision) = self.stored(host).await.unwrap();
-            change(&mut instance);
+            let (mut host_record, revision) = self.stored(host).await.unwrap();
+            change(&mut host_record);
             let key = host_key(host);
             let transaction = Transaction::new().expect_revision(&key, revision);
-            let value = serde_json::to_vec(&instance).unwrap();
+            let value = serde_json::to_vec(&host_record).unwrap();
             if self.backend.transact(transaction.put(&key, value)).await.is_ok() {
                 return;
             }
@@ -221,7 +221,7 @@ impl World {
         .await;
     }
 
-    pub async fn instances(&self) -> Vec<HostRecord> {
+    pub async fn host_records(&self) -> Vec<HostRecord> {
         let items = self.below("/instances/v1/default").await;
         items.iter().map(|item| serde_json::from_slice(&item.value).unwrap()).collect()
     }
@@ -249,7 +249,7 @@ impl World {
                     && upgrade.outcome.is_none()
             })
         };
-        self.instances().await.iter().filter(is_flying).map(|host| host.host_id).collect()
+        self.host_records().await.iter().filter(is_flying).map(|host| host.host_id).collect()
     }
 
     /// Every host in flight has the version at once, until the group has ended.
@@ -385,7 +385,7 @@ fn bytes(value: &Value) -> bytes::Bytes {
 }
 
 /// A host as it is stored once the far server has heard it.
-fn instance(n: u128, environment: &str) -> HostRecord {
+fn host_record(n: u128, environment: &str) -> HostRecord {
     let now = Timestamp::now();
     let labels = if environment.is_empty() { String::new() } else { format!("environment={environment}") };
     let updater = UpdaterStatus { agent_updates_enabled: true, ..UpdaterStatus::default() };

@@ -9,15 +9,15 @@ use tonic::transport::Channel;
 
 use crate::exit::Failure;
 
-/// How often a change is made anew from what others have just stored.
+/// Attempts of a change that conflicts with others.
 const TRIES: u32 = 10;
 
-/// The name of a kind of which there is one.
+/// The name of a singleton resource.
 pub(super) fn name_of(kind: Kind) -> &'static str {
     kind.singleton().unwrap_or_default()
 }
 
-/// The stored document of a kind of which there is one.
+/// The stored document of a singleton resource.
 pub(super) async fn stored(
     client: &mut ResourceServiceClient<Channel>,
     kind: Kind,
@@ -30,8 +30,8 @@ pub(super) async fn stored(
     }
 }
 
-/// Changes the document of a kind of which there is one, whatever others do to it meanwhile: the change is
-/// made anew from what they stored. Nothing of theirs is lost.
+/// Changes the document of a singleton resource. On conflict the change is applied again to the newly stored document,
+/// so that concurrent changes are not lost.
 pub(super) async fn change(
     client: &mut ResourceServiceClient<Channel>,
     kind: Kind,
@@ -70,9 +70,9 @@ pub(super) async fn change(
     Err(last)
 }
 
-/// Refuses what the server would refuse, with every fault at once.
+/// Validates the document as the server would, and reports all errors at once.
 fn check(document: &Value) -> Result<(), Failure> {
-    let Err(faults) = Resource::from_document(document.clone()) else { return Ok(()) };
-    let told: Vec<String> = faults.list().iter().map(|fault| format!("\n  {fault}")).collect();
+    let Err(errors) = Resource::from_document(document.clone()) else { return Ok(()) };
+    let told: Vec<String> = errors.list().iter().map(|error| format!("\n  {error}")).collect();
     Err(Failure::failed(format!("the configuration cannot be changed so:{}", told.concat())))
 }

@@ -39,7 +39,7 @@ fn described(file: &Path) -> Result<Vec<Cohort>, Failure> {
     for document in resources::read_documents(file)? {
         match cohorts(document) {
             Ok(cohorts) => fleet.extend(cohorts),
-            Err(faults) => faults.list().iter().for_each(|fault| told.push_str(&format!("\n  {fault}"))),
+            Err(errors) => errors.list().iter().for_each(|error| told.push_str(&format!("\n  {error}"))),
         }
     }
     match told.is_empty() {
@@ -48,47 +48,47 @@ fn described(file: &Path) -> Result<Vec<Cohort>, Failure> {
     }
 }
 
-/// Reads a description of a fleet; every fault is reported at once.
+/// Reads a description of a fleet; every error is reported at once.
 fn cohorts(document: Value) -> Result<Vec<Cohort>, ValidationErrors> {
-    let mut faults = ValidationErrors::default();
-    let mut fields = Entry::of("", document, &mut faults);
+    let mut errors = ValidationErrors::default();
+    let mut fields = Entry::of("", document, &mut errors);
     let hosts = fields.take("hosts");
-    fields.end(&["hosts"], &mut faults);
+    fields.end(&["hosts"], &mut errors);
     let list = match hosts {
         Some(Value::Array(list)) => list,
         Some(other) => {
-            faults.add("hosts", format!("expected a list, found {}", shown(&other)));
+            errors.add("hosts", format!("expected a list, found {}", shown(&other)));
             Vec::new()
         }
         None => {
-            if faults.list().is_empty() {
-                faults.add("hosts", "is missing");
+            if errors.list().is_empty() {
+                errors.add("hosts", "is missing");
             }
             Vec::new()
         }
     };
     let mut cohorts = Vec::with_capacity(list.len());
     for (number, value) in list.into_iter().enumerate() {
-        let mut entry = Entry::of(&format!("hosts[{number}]"), value, &mut faults);
-        let count = entry.count(&mut faults);
-        // Most fleets are labelled once: what is said once counts for the host and for its agent.
-        let both = entry.labels("labels", &mut faults).unwrap_or_default();
-        let node_labels = entry.labels("node_labels", &mut faults).unwrap_or_else(|| both.clone());
-        let instance_labels = entry.labels("instance_labels", &mut faults).unwrap_or(both);
-        let version = entry.version(&mut faults);
-        let held = entry.flag("held", false, &mut faults);
-        let live = entry.flag("live", true, &mut faults);
+        let mut entry = Entry::of(&format!("hosts[{number}]"), value, &mut errors);
+        let count = entry.count(&mut errors);
+        // `labels` applies to the host and to its agent, because most fleets use the same labels for both.
+        let both = entry.labels("labels", &mut errors).unwrap_or_default();
+        let node_labels = entry.labels("node_labels", &mut errors).unwrap_or_else(|| both.clone());
+        let instance_labels = entry.labels("instance_labels", &mut errors).unwrap_or(both);
+        let version = entry.version(&mut errors);
+        let held = entry.flag("held", false, &mut errors);
+        let live = entry.flag("live", true, &mut errors);
         let known = ["count", "labels", "node_labels", "instance_labels", "version", "held", "live"];
         let example = format!("hosts[{number}]");
-        entry.end(&known, &mut faults);
+        entry.end(&known, &mut errors);
         if let Some(version) = version {
             cohorts.push(Cohort { count, example, node_labels, instance_labels, version, held, live });
         }
     }
-    faults.or(Some(cohorts))
+    errors.or(Some(cohorts))
 }
 
-/// One map of the description, taken apart field by field.
+/// Reads one map of the description field by field.
 struct Entry {
     path: String,
     left: Map<String, Value>,
@@ -96,12 +96,12 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(path: &str, value: Value, faults: &mut ValidationErrors) -> Self {
+    fn of(path: &str, value: Value, errors: &mut ValidationErrors) -> Self {
         let (left, is_map) = match value {
             Value::Object(map) => (map, true),
             other => {
                 let place = if path.is_empty() { "the document" } else { path };
-                faults.add(place, format!("expected a map, found {}", shown(&other)));
+                errors.add(place, format!("expected a map, found {}", shown(&other)));
                 (Map::new(), false)
             }
         };
@@ -116,16 +116,16 @@ impl Entry {
         self.left.remove(field).filter(|value| !value.is_null())
     }
 
-    fn count(&mut self, faults: &mut ValidationErrors) -> u32 {
+    fn count(&mut self, errors: &mut ValidationErrors) -> u32 {
         let Some(value) = self.take("count") else { return 1 };
         let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
         count.filter(|count| (1..=MAX_HOSTS).contains(count)).unwrap_or_else(|| {
-            faults.add(self.path_of("count"), format!("expected 1 to {MAX_HOSTS}, found {}", shown(&value)));
+            errors.add(self.path_of("count"), format!("expected 1 to {MAX_HOSTS}, found {}", shown(&value)));
             1
         })
     }
 
-    fn version(&mut self, faults: &mut ValidationErrors) -> Option<Version> {
+    fn version(&mut self, errors: &mut ValidationErrors) -> Option<Version> {
         let problem = match self.take("version") {
             Some(Value::String(text)) => match text.parse() {
                 Ok(version) => return Some(version),
@@ -135,27 +135,27 @@ impl Entry {
             None if !self.is_map => return None,
             None => "is missing".into(),
         };
-        faults.add(self.path_of("version"), problem);
+        errors.add(self.path_of("version"), problem);
         None
     }
 
-    fn flag(&mut self, field: &str, default: bool, faults: &mut ValidationErrors) -> bool {
+    fn flag(&mut self, field: &str, default: bool, errors: &mut ValidationErrors) -> bool {
         match self.take(field) {
             None => default,
             Some(Value::Bool(flag)) => flag,
             Some(other) => {
-                faults.add(self.path_of(field), format!("expected true or false, found {}", shown(&other)));
+                errors.add(self.path_of(field), format!("expected true or false, found {}", shown(&other)));
                 default
             }
         }
     }
 
-    fn labels(&mut self, field: &str, faults: &mut ValidationErrors) -> Option<Labels> {
+    fn labels(&mut self, field: &str, errors: &mut ValidationErrors) -> Option<Labels> {
         let mut labels = Labels::default();
         let map = match self.take(field)? {
             Value::Object(map) => map,
             other => {
-                faults.add(self.path_of(field), format!("expected a map, found {}", shown(&other)));
+                errors.add(self.path_of(field), format!("expected a map, found {}", shown(&other)));
                 return None;
             }
         };
@@ -166,16 +166,16 @@ impl Entry {
             };
             if let Some(problem) = problem {
                 let name: String = name.chars().take(80).collect();
-                faults.add(format!("{}.{name}", self.path_of(field)), problem);
+                errors.add(format!("{}.{name}", self.path_of(field)), problem);
             }
         }
         Some(labels)
     }
 
-    fn end(self, known: &[&str], faults: &mut ValidationErrors) {
+    fn end(self, known: &[&str], errors: &mut ValidationErrors) {
         for field in self.left.keys().filter(|field| !known.contains(&field.as_str())) {
             let path = self.path_of(field);
-            faults.add(path, format!("is not a known field; expected one of {}", known.join(", ")));
+            errors.add(path, format!("is not a known field; expected one of {}", known.join(", ")));
         }
     }
 }
@@ -189,11 +189,11 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// All hosts of the cluster, those that are alike as one.
+/// All hosts of the cluster, merged into cohorts.
 async fn of_cluster(global: &Global, version: &Version) -> Result<Vec<Cohort>, Failure> {
     let mut client = NodeServiceClient::new(global.target.connect().await?);
     let progress = progress();
-    let mut fleet = Alike::default();
+    let mut fleet = Cohorts::default();
     let mut page_token = String::new();
     loop {
         let request = ListNodesRequest { page_size: 1000, page_token, ..ListNodesRequest::default() };
@@ -230,7 +230,7 @@ fn cohort(node: Node, version: &Version) -> Result<Cohort, Failure> {
         }
         Ok(labels)
     };
-    // A host that joined and was never heard of has no version, and is away.
+    // A host that joined and never sent a heartbeat has no version and is away.
     let runs = node.version.parse::<Version>().ok();
     let updater = serde_json::from_str::<UpdaterStatus>(&node.updater_status).ok();
     Ok(Cohort {
@@ -244,14 +244,14 @@ fn cohort(node: Node, version: &Version) -> Result<Cohort, Failure> {
     })
 }
 
-/// Hosts by what they have in common: a fleet has many hosts and few kinds of them.
+/// Merges equal hosts: a fleet has many hosts and few kinds of them.
 #[derive(Default)]
-struct Alike {
+struct Cohorts {
     cohorts: Vec<Cohort>,
     known: HashMap<String, usize>,
 }
 
-impl Alike {
+impl Cohorts {
     fn add(&mut self, host: Cohort) {
         let Cohort { node_labels, instance_labels, version, held, live, .. } = &host;
         // No label has a line break.
@@ -287,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_fleet_is_told_with_its_place() {
-        let faults = cohorts(json!({ "host": 1, "hosts": [
+    fn every_error_of_a_fleet_is_reported_with_its_path() {
+        let errors = cohorts(json!({ "host": 1, "hosts": [
             { "count": 0, "labels": { "environment": 7, "a b": "c" }, "version": "latest", "size": 3 },
             { "held": "yes", "labels": [] },
             "many",
         ] }))
         .unwrap_err();
-        let lines: Vec<String> = faults.list().iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = errors.list().iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
@@ -315,17 +315,17 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_are_alike_are_one() {
+    fn equal_hosts_form_one_cohort() {
         let host = |labels: &str, example: &str| Cohort {
             node_labels: labels.parse().unwrap(),
             example: example.into(),
             ..Cohort::new(1, "15.1.0".parse().unwrap())
         };
-        let mut alike = Alike::default();
+        let mut fleet = Cohorts::default();
         for host in [host("a=1", "x"), host("a=2", "y"), host("a=1", "z")] {
-            alike.add(host);
+            fleet.add(host);
         }
-        let counts: Vec<_> = alike.cohorts.iter().map(|host| (host.count, host.example.as_str())).collect();
+        let counts: Vec<_> = fleet.cohorts.iter().map(|host| (host.count, host.example.as_str())).collect();
         assert_eq!(counts, [(2, "x"), (1, "y")]);
     }
 }

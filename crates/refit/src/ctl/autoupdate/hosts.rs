@@ -23,7 +23,7 @@ struct Host {
     attempt: u64,
 }
 
-/// Shows the hosts of a group, those with trouble first.
+/// Shows the hosts of a group, failures first.
 pub(super) async fn show(
     global: &Global,
     client: &mut RolloutServiceClient<Channel>,

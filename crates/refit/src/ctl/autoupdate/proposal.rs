@@ -55,7 +55,7 @@ impl Proposed {
 }
 
 impl Found {
-    /// Of several the last one holds.
+    /// If there are several of a kind, the last one wins.
     fn take(&mut self, resource: Resource) {
         match resource {
             Resource::ClusterMaintenanceConfig(config) => self.config = Some(*config),
@@ -65,15 +65,15 @@ impl Found {
     }
 }
 
-/// What the cluster has of a kind of which it has one.
+/// The stored singleton resource of a kind.
 async fn stored(global: &Global, kind: Kind) -> Result<Option<Resource>, Failure> {
     let mut client = ResourceServiceClient::new(global.target.connect().await?);
     let name = kind.singleton().unwrap_or_default().to_owned();
     match client.get_resource(GetResourceRequest { kind: kind.to_string(), name }).await {
         Ok(answer) => {
             let document = resources::document(&answer.into_inner())?;
-            let (resource, _) = Resource::from_document(document).map_err(|faults| {
-                Failure::failed(format!("the {kind} of the cluster cannot be read: {faults}"))
+            let (resource, _) = Resource::from_document(document).map_err(|errors| {
+                Failure::failed(format!("the {kind} of the cluster cannot be read: {errors}"))
             })?;
             Ok(Some(resource))
         }
@@ -82,7 +82,7 @@ async fn stored(global: &Global, kind: Kind) -> Result<Option<Resource>, Failure
     }
 }
 
-/// A moment as people write it: with a zone, or in UTC.
+/// Parses a time with a zone, or in UTC.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let with_zone = text.parse::<Timestamp>().ok();
     let in_utc = || {

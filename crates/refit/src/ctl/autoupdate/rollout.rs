@@ -1,11 +1,11 @@
 //! The rollout status as `refitctl` shows it and as its JSON output spells it, converted from the wire.
 
 use jiff::Timestamp;
-use refit_convert::{moment, waiting_in_words};
+use refit_convert::{blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use serde::Serialize;
 
-/// How far everything is, as programs read it.
+/// The rollout status in JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Rollout {
     pub(super) enabled: bool,
@@ -16,7 +16,7 @@ pub(super) struct Rollout {
     pub(super) paused_at: Option<Timestamp>,
     pub(super) groups: Vec<Group>,
     pub(super) ungrouped: Option<Ungrouped>,
-    /// Why the server that answered decides nothing.
+    /// Why the server that answered makes no decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<String>,
     #[serde(skip)]
@@ -56,14 +56,13 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Members that are still on what they were on, for whatever reason.
+    /// Members that still run their old version, for whatever reason.
     pub(super) fn unchanged(&self) -> u32 {
         let ended = self.upgraded + self.failed + self.timed_out + self.in_flight;
         self.members.saturating_sub(ended)
     }
 
-    /// The window in which hosts may start: of no meaning for a group that has halted, or in which everyone
-    /// has ended.
+    /// The window in which hosts may start; none for a group that has halted or finished.
     pub(super) fn window_ahead(&self) -> Option<(Timestamp, Timestamp)> {
         let is_over = self.state == "halted" || self.state == "succeeded" && self.newcomers == 0;
         Some((self.opens_at?, self.closes_at?)).filter(|_| !is_over)
@@ -98,11 +97,11 @@ impl From<wire::Rollout> for Rollout {
 }
 
 impl Group {
-    /// The group of an answer that was given at `now`, by the server's clock.
+    /// Converts a group of a response; `now` is the server's clock at that time.
     fn read(group: wire::Group, now: Timestamp) -> Self {
         Self {
             state: group.state_text(),
-            waiting: some(waiting_in_words(&group, now)),
+            waiting: some(blocked_by_in_words(&group, now)),
             name: group.name,
             since: moment(group.since),
             requires: group.requires,

@@ -53,8 +53,8 @@ impl Simulate {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let Self { fail, hang, die, seconds, seed, days, .. } = self;
         let behaviour = Behaviour { fail, hang, die, seconds, seed };
-        if let Some(fault) = behaviour.fault() {
-            return Err(Failure::usage(fault));
+        if let Some(error) = behaviour.validation_error() {
+            return Err(Failure::usage(error));
         }
         let start = self.start.unwrap_or_else(Timestamp::now);
         let plan = self.proposed.plan(global, start).await?;

@@ -105,7 +105,7 @@ fn headline(group: &Group, now: Timestamp) -> String {
         false => format!(" (depends on {})", group.requires.join(", ")),
     };
     let state = match group.state.as_str() {
-        // Its window is open, and it waits for something else, which is told below.
+        // Its window is open and something else blocks it, which is shown below.
         "scheduled" if group.opens_at.is_some_and(|opens| opens <= now) => "scheduled".into(),
         "scheduled" => format!("scheduled for {}", at(group.opens_at)),
         "active" => format!("active since {}", at(group.since)),
@@ -114,7 +114,7 @@ fn headline(group: &Group, now: Timestamp) -> String {
     format!("{}: {state}{requires}", group.name)
 }
 
-/// What a person asks next.
+/// The details below the headline.
 fn details(group: &Group, now: Timestamp) -> Vec<String> {
     let mut counts = vec![
         format!("{}/{} upgraded", group.upgraded, group.members),

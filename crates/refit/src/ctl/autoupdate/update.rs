@@ -251,7 +251,7 @@ fn child<'v>(map: &'v mut Map<String, Value>, field: &str) -> Result<&'v mut Map
     }
 }
 
-/// A switch that is only on or off stays so; one with schedules keeps them.
+/// Sets the switch and keeps its form: a plain boolean stays one, a map keeps its schedules.
 fn set_switch(spec: &mut Map<String, Value>, on: bool) {
     match spec.get_mut("agent_auto_update") {
         Some(Value::Object(policy)) => drop(policy.insert("enabled".into(), json!(on))),
@@ -259,7 +259,7 @@ fn set_switch(spec: &mut Map<String, Value>, on: bool) {
     }
 }
 
-/// The policy of a schedule for hosts that no group takes. A plain switch becomes a policy that is switched so.
+/// The policy of a schedule for hosts without a group. A plain switch becomes a map with the same value.
 fn policy(spec: &mut Map<String, Value>, schedule: Schedule) -> Result<&mut Map<String, Value>, Failure> {
     let switch = spec.entry("agent_auto_update").or_insert_with(|| json!({}));
     if let Value::Bool(on) = *switch {

@@ -12,7 +12,7 @@ use crate::ctl::Global;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 
-/// How often the status is asked for: a rollout moves in seconds.
+/// The polling interval: a rollout moves in seconds.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the status again whenever something changes, until interrupted.
@@ -70,7 +70,7 @@ fn end(rollout: &Rollout) -> Option<Result<(), Failure>> {
     is_done.then_some(Ok(()))
 }
 
-/// A terminal shows the last status only; a file gets one after the other.
+/// On a terminal the status is redrawn; in a file each one is appended.
 fn show(format: Format, rollout: &Rollout, is_first: bool) -> Result<(), Failure> {
     let is_terminal = std::io::stdout().is_terminal();
     let before = match (is_terminal, is_first) {

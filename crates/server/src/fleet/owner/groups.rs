@@ -1,5 +1,5 @@
-//! The records of groups. The engine keeps them, and nobody else: what is decided of a group and what is compared when
-//! that is stored are one thing. Without an engine they wait for the next one.
+//! The records of groups. Only the engine keeps them, so that a decision and the revisions compared at its commit come
+//! from the same state. Without an engine they are kept here for the next one.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::fleet::store_reading::{GroupRecords, group_key};
 use crate::fleet::store_snapshot::{Readable, Versioned};
 
 impl Owner {
-    /// Takes in the records of all groups as they were read. One that was not there is gone, unless it is known to be
+    /// Applies the records of all groups from a reading. A group without a record is gone, unless its known record is
     /// newer than the reading.
     pub(super) fn take_groups(&mut self, read: GroupRecords, as_of: Revision) {
         let is_gone = |name: &GroupName| !read.contains_key(name);
@@ -30,7 +30,7 @@ impl Owner {
         }
     }
 
-    /// Takes in one group's record, unless a newer one is known.
+    /// Applies one group's record, unless a newer one is known.
     pub(super) fn set_group(
         &mut self,
         name: GroupName,
@@ -51,11 +51,11 @@ impl Owner {
         let window = |engine: &Engine| engine.view().group_record(position).and_then(|record| record.window);
         let before = window(engine);
         tell(engine, position, &name, record, revision);
-        // Hosts may be known to have started before the window of their group is: their agents are told then.
+        // The start of a host may become known before the window of its group: then its agent is woken now.
         self.unpublished.wake_all |= window(engine) != before;
     }
 
-    /// Gives the records of groups to an engine, from the one before or from where they waited.
+    /// Passes the records of groups to a new engine, from the previous one or from here.
     pub(super) fn hand_groups_to(&mut self, engine: &mut Engine) {
         self.drop_engine();
         for (name, group) in std::mem::take(&mut self.groups) {
@@ -65,7 +65,7 @@ impl Owner {
         }
     }
 
-    /// Goes on without an engine: the records of groups wait for the next one.
+    /// Drops the engine and keeps its group records for the next one.
     pub(super) fn drop_engine(&mut self) {
         let Some(engine) = self.engine.take() else { return };
         for (name, record, revision) in engine.into_group_records() {
@@ -77,8 +77,8 @@ impl Owner {
 
     /// How many records of groups cannot be read.
     pub(super) fn unreadable_groups(&self) -> usize {
-        let waiting = self.groups.values().filter(|group| group.value.is_err()).count();
-        waiting + self.engine.as_ref().map_or(0, |engine| engine.view().unreadable_groups())
+        let kept = self.groups.values().filter(|group| group.value.is_err()).count();
+        kept + self.engine.as_ref().map_or(0, |engine| engine.view().unreadable_groups())
     }
 }
 

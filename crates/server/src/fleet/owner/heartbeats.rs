@@ -1,5 +1,5 @@
-//! What hosts say. What is new in it is written beside the owner, one write at a time for each host; what tells that
-//! a host in flight has arrived waits to be stored with the decision about it.
+//! Heartbeats. News is written by other tasks, one write at a time for each host. A heartbeat that completes a host's
+//! upgrade is deferred, so that it is stored together with the decision about it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,51 +15,51 @@ use super::{BesideMessage, HeartbeatMessage, MAX_HOST_WRITES, Owner};
 use crate::fleet::host_write::{HostChange, HostState, write_host};
 use crate::fleet::record::{Heartbeat, after_heartbeat, is_superseded};
 use crate::fleet::view::KNOWS_FOR;
-use crate::fleet::{Heard, Versioned};
+use crate::fleet::{HeartbeatResult, Versioned};
 
-/// How long a heartbeat waits for a decision to be stored with before it is stored alone.
+/// How long a heartbeat is deferred before it is stored alone.
 const DEFER_FOR: Duration = Duration::from_secs(5);
-/// Heartbeats that wait so. More than a group has in flight are not waited for: they are stored at once, and what
-/// they mean a little later.
+/// The limit of deferred heartbeats, more than groups have in flight. Beyond it they are stored at once, and their
+/// outcomes a little later.
 const MAX_DEFERRED: usize = 20_000;
 
-type Reply = oneshot::Sender<Result<Heard>>;
+type Reply = oneshot::Sender<Result<HeartbeatResult>>;
 
-/// A heartbeat that says that a host has arrived at the version. It is stored in one transaction with the host's
-/// outcome and the counts of its group, rather than once for itself and once more for the rollout.
+/// A heartbeat that reports that a host has reached the version. It is stored in one transaction with the host's
+/// outcome and the counts of its group, which saves one write for each host.
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub(super) heartbeat: Box<Heartbeat>,
     since: Instant,
-    /// What was known of the host when it came.
+    /// The host's record when it arrived.
     before: Arc<HostRecord>,
-    /// The record with the heartbeat in it, if the engine knows the host by that.
+    /// The record including the heartbeat, if it was passed to the engine.
     pub(super) told: Option<Arc<HostRecord>>,
 }
 
-/// Something that may have to be written of a host.
+/// An event of a host that may need a write.
 #[derive(Debug)]
 pub(super) enum HostWork {
     Heartbeat(Box<Heartbeat>, Option<Reply>),
     Departure(Uuid),
-    /// Its record is to be read again: a decision found that it had changed.
+    /// Read its record again: a decision conflicted with a newer one.
     Refresh,
 }
 
-/// A host whose record is being written, and what comes after that.
+/// A host whose record is being written, and the work that is queued behind it.
 #[derive(Debug, Default)]
 pub(super) struct HostQueue {
     /// Who waits for the write.
     reply: Option<Reply>,
-    /// Whether a decision waits for what is read.
+    /// Whether a decision waits for the result.
     is_refresh: bool,
-    /// At most one for each stream of the host, because a stream waits for its answer.
+    /// At most one for each stream of the host, because a stream waits for its reply.
     next: VecDeque<HostWork>,
 }
 
 impl Owner {
     pub(super) fn is_certain(&self) -> bool {
-        self.heard.is_some_and(|heard| heard.elapsed() < KNOWS_FOR)
+        self.last_store_contact.is_some_and(|contact| contact.elapsed() < KNOWS_FOR)
     }
 
     pub(super) fn take_heartbeat(&mut self, message: HeartbeatMessage) {
@@ -91,7 +91,7 @@ impl Owner {
         }
     }
 
-    /// Does what can be done at once, and begins a write for the rest; whether it did.
+    /// Handles the work without a write if possible. Returns whether it began a write.
     fn begin_work(&mut self, host: HostId, work: HostWork) -> bool {
         let known = self.records.hosts.get(host).cloned();
         let is_unreadable = self.records.unreadable.contains_key(&host);
@@ -101,14 +101,14 @@ impl Owner {
             HostWork::Heartbeat(heartbeat, reply) => (HostChange::Heartbeat(heartbeat), reply),
         };
         let is_deferred = match (&change, &known) {
-            // A process whose place another one has taken is noted, and changes nothing else.
+            // A superseded process is recorded as a duplicate and changes nothing else.
             (HostChange::Heartbeat(heartbeat), Some(known)) if is_superseded(&known.value, heartbeat) => {
                 false
             }
             (HostChange::Heartbeat(heartbeat), Some(known)) if !is_unreadable => {
                 let is_deferred = self.try_defer(host, heartbeat, known);
                 if !is_deferred {
-                    // What it says now must not be undone by what it said before.
+                    // The deferred heartbeat is older and must not overwrite this one.
                     self.undefer(host);
                 }
                 is_deferred
@@ -118,10 +118,10 @@ impl Owner {
         let is_noted = |known: &Versioned<Arc<HostRecord>>| {
             change.apply(&known.value, &self.server, (self.now)()).is_none()
         };
-        // What cannot be read must not be written: the host is heard, and nothing is stored of it.
+        // A record that cannot be read must not be overwritten: the heartbeat is accepted and not stored.
         if is_deferred || is_unreadable || known.as_ref().is_some_and(is_noted) {
             let duplicate = known.is_some_and(|known| known.value.duplicate_at.is_some());
-            self.reply(reply, Ok(Heard::Known { duplicate }));
+            self.reply(reply, Ok(HeartbeatResult::Known { duplicate }));
             return false;
         }
         self.begin_write(host, known, change, reply)
@@ -143,9 +143,9 @@ impl Owner {
             let is_departure = matches!(change, HostChange::Departure(_));
             let outcome = write_host(backend, server, now, host, known, change).await;
             if let (true, Err(error)) = (is_departure, &outcome) {
-                tracing::warn!(%error, %host, "could not store that a host has disconnected");
+                tracing::warn!(%error, %host, "could not store that a host disconnected; it is retried within a minute");
             }
-            // Without an owner the server is stopping.
+            // Sending fails only when the server stops.
             let _ = done.send(BesideMessage::HostWritten { host, outcome }).await;
         });
         true
@@ -153,31 +153,33 @@ impl Owner {
 
     pub(super) fn host_written(&mut self, host: HostId, outcome: Result<HostState>) {
         self.host_writes = self.host_writes.saturating_sub(1);
-        let heard = match outcome {
+        let result = match outcome {
             Err(error) => Err(error),
             Ok(state) => {
-                let heard = match &state {
-                    HostState::Known(known) => Heard::Known { duplicate: known.value.duplicate_at.is_some() },
-                    HostState::Unreadable(_) => Heard::Known { duplicate: false },
+                let result = match &state {
+                    HostState::Known(known) => {
+                        HeartbeatResult::Known { duplicate: known.value.duplicate_at.is_some() }
+                    }
+                    HostState::Unreadable(_) => HeartbeatResult::Known { duplicate: false },
                     HostState::Removed(_) => {
                         self.connections.remove(host);
-                        Heard::Removed
+                        HeartbeatResult::Removed
                     }
                 };
                 self.take_host_state(host, state);
-                Ok(heard)
+                Ok(result)
             }
         };
         let queue = self.busy.get_mut(&host);
         let (reply, is_refresh) = queue.map_or((None, false), |queue| (queue.reply.take(), queue.is_refresh));
-        self.reply(reply, heard);
+        self.reply(reply, result);
         self.release(host);
         if is_refresh {
-            self.deciding.go_on();
+            self.decision_state.resume();
         }
     }
 
-    /// Goes on with what waited for a host's record.
+    /// Continues with the work that is queued for a host.
     pub(super) fn release(&mut self, host: HostId) {
         let Some(mut queue) = self.busy.remove(&host) else { return };
         while let Some(work) = queue.next.pop_front() {
@@ -190,26 +192,25 @@ impl Owner {
         }
     }
 
-    /// Keeps a host's record for a decision that is being stored; what the host says meanwhile waits.
+    /// Reserves a host's record for a decision that is being stored; heartbeats of the host queue up meanwhile.
     pub(super) fn reserve(&mut self, host: HostId) {
         self.busy.entry(host).or_default();
     }
 
-    fn reply(&mut self, reply: Option<Reply>, heard: Result<Heard>) {
+    fn reply(&mut self, reply: Option<Reply>, result: Result<HeartbeatResult>) {
         if let Some(reply) = reply {
-            self.unpublished.replies.push((reply, heard));
+            self.unpublished.replies.push((reply, result));
             self.unpublished.is_dirty = true;
         }
     }
 
-    /// Takes a heartbeat that says that a host in flight has arrived, to be stored with the next decisions;
-    /// false for all others.
+    /// Defers a heartbeat that reports that a host in flight has reached the version; false for all others.
     fn try_defer(&mut self, host: HostId, heartbeat: &Heartbeat, known: &Versioned<Arc<HostRecord>>) -> bool {
         let waiting = self.deferred.get(&host);
         let ours = &heartbeat.report.session;
         let theirs = waiting.map(|deferred| &deferred.heartbeat.report.session);
         if theirs.is_some_and(|theirs| theirs.id != ours.id && theirs.started_at > ours.started_at) {
-            // The process that has arrived took the place of this one: what it says changes nothing.
+            // This process was superseded by the one whose heartbeat is deferred: its report changes nothing.
             return true;
         }
         let engine = self.engine.as_ref().filter(|_| self.is_certain());
@@ -234,7 +235,7 @@ impl Owner {
         true
     }
 
-    /// Forgets what waits of a host.
+    /// Drops the deferred heartbeat of a host, also from the engine.
     fn undefer(&mut self, host: HostId) {
         let Some(deferred) = self.forget_deferred(host) else { return };
         if deferred.told.is_some() {
@@ -247,7 +248,7 @@ impl Owner {
         self.deferred.remove(&host)
     }
 
-    /// Tells the engine of those that have arrived, as their records will be.
+    /// Passes deferred heartbeats to the engine, as the records that they will become.
     pub(super) fn tell_deferred(&mut self) {
         let hosts: Vec<HostId> = self
             .deferred
@@ -275,12 +276,12 @@ impl Owner {
         }
     }
 
-    /// Whether the host has gone to another server, which has stored what it said there.
+    /// Whether the host has moved to another server, which has stored a newer report.
     fn is_overtaken(&self, host: HostId, known: &Versioned<Arc<HostRecord>>, deferred: &Deferred) -> bool {
         known.value.report != deferred.before.report && self.connections.get(host).is_none()
     }
 
-    /// Stores alone what no decision took along for long.
+    /// Stores heartbeats on their own that were deferred for too long.
     pub(super) fn flush_overdue(&mut self) {
         let overdue = self.deferred.iter().filter(|(_, deferred)| deferred.since.elapsed() > DEFER_FOR);
         let overdue: Vec<HostId> = overdue.map(|(host, _)| *host).collect();
@@ -298,7 +299,7 @@ impl Owner {
         }
     }
 
-    /// Waits no more for a heartbeat that is stored now.
+    /// Drops a deferred heartbeat that has been stored.
     pub(super) fn deferred_stored(&mut self, host: HostId, stored: &HostRecord) {
         let is_stored = |deferred: &Deferred| stored.report.as_ref() == Some(&deferred.heartbeat.report);
         if self.deferred.get(&host).is_some_and(is_stored) {

@@ -20,7 +20,7 @@ impl Owner {
                 self.records = *records;
                 self.records.counters.changes = changes;
                 self.is_loaded = true;
-                // What was known of a store that has gone back in time says nothing of this one.
+                // Not a maximum: the revision of a store that was restored from a backup is lower.
                 self.applied = since;
                 self.unpublished.is_dirty = true;
                 self.start_rebuild();
@@ -28,7 +28,7 @@ impl Owner {
             WatchMessage::Changes { hosts, others, applied } => {
                 for HostEvent { host, revision, read } in hosts {
                     match read {
-                        Some(HostRead::Record(instance)) => self.set_host(host, instance, revision),
+                        Some(HostRead::Record(host_record)) => self.set_host(host, host_record, revision),
                         Some(HostRead::Unreadable(why)) => self.set_unreadable(host, why, revision),
                         None => self.remove_host(host, revision),
                     }
@@ -52,13 +52,15 @@ impl Owner {
         }
     }
 
-    pub(super) fn set_host(&mut self, host: HostId, instance: Arc<HostRecord>, revision: Revision) {
-        let Applied::Changed { before } = self.records.set(host, instance.clone(), revision) else { return };
-        // What it said before is told to the engine anew, from this record.
+    pub(super) fn set_host(&mut self, host: HostId, host_record: Arc<HostRecord>, revision: Revision) {
+        let Applied::Changed { before } = self.records.set(host, host_record.clone(), revision) else {
+            return;
+        };
+        // The deferred heartbeat is passed to the engine again, on top of this record.
         if let Some(deferred) = self.deferred.get_mut(&host) {
             deferred.told = None;
         }
-        let has_news = before.is_some_and(|before| before.upgrade != instance.upgrade);
+        let has_news = before.is_some_and(|before| before.upgrade != host_record.upgrade);
         if let Some(connection) = self.connections.get(host).filter(|_| has_news) {
             self.unpublished.to_wake.push(connection.clone());
         }
@@ -79,7 +81,7 @@ impl Owner {
         }
     }
 
-    /// Tells the engine what is known of a host now, and the one that is being made as well.
+    /// Passes a host's current record to the engine, and to the one that is being built.
     pub(super) fn host_changed(&mut self, host: HostId) {
         self.unpublished.is_dirty = true;
         if let Some(rebuild) = &mut self.rebuild {
@@ -91,7 +93,7 @@ impl Owner {
         }
     }
 
-    /// Tells an engine what is known of a host.
+    /// Passes a host's current record to an engine.
     pub(super) fn tell_engine(&self, engine: &mut refit_rollout::Engine, host: HostId) {
         if let Some(unreadable) = self.records.unreadable.get(&host) {
             let group = unreadable.value.group.as_ref();
@@ -108,8 +110,8 @@ impl Owner {
         }
     }
 
-    /// What the engine needs to know of a host.
-    pub(super) fn facts(&self, plan: &Plan, instance: &HostRecord) -> HostFacts {
-        HostFacts::of(plan, instance, lost_since(&self.snapshot, &self.deaths, instance))
+    /// The facts of a host for the engine.
+    pub(super) fn facts(&self, plan: &Plan, host_record: &HostRecord) -> HostFacts {
+        HostFacts::of(plan, host_record, lost_since(&self.snapshot, &self.deaths, host_record))
     }
 }

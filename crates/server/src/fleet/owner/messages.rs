@@ -1,5 +1,5 @@
-//! What the owner of the fleet's state is told, and by which channels. Each is bounded: who sends too much waits by
-//! itself, and nobody else does.
+//! The messages to the owner of the fleet's state, and their channels. Each channel is bounded, so a busy sender waits
+//! without delaying the others.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,52 +14,53 @@ use super::decisions::Commit;
 use crate::fleet::connection::Connection;
 use crate::fleet::host_write::HostState;
 use crate::fleet::watcher::WatchMessage;
-use crate::fleet::{Heard, Heartbeat, StoreReading};
+use crate::fleet::{Heartbeat, HeartbeatResult, StoreReading};
 
 /// An operator's change is one message, and operators are few.
 const OPERATOR: usize = 64;
 /// Batches of the watch that wait here; more wait in the store.
 const WATCH: usize = 64;
-/// Results of what runs beside the owner: as many as can run.
+/// Results of the owner's background tasks: as many as can run.
 const BESIDE: usize = 1024;
 /// Readings of the store: one is enough, the newest counts.
 const TICKS: usize = 1;
 /// Heartbeats that say something new. A stream whose heartbeat does not fit waits, and no other does.
 const HEARTBEATS: usize = 1024;
 
-/// An operator did something, by this server.
+/// An operator's action on this server.
 #[derive(Debug)]
 pub(crate) enum OperatorMessage {
-    /// The store was read, after it or for somebody who wants to see; whether anything was done.
+    /// A reading of the store, after a change or for a page; `is_change` tells which.
     Reading { reading: Box<StoreReading>, asked: Instant, is_change: bool, done: oneshot::Sender<()> },
     /// A host was added or removed.
     Host { host: HostId, state: HostState, done: oneshot::Sender<()> },
 }
 
-/// The store was read because it was time to, or because the owner wanted it.
+/// A periodic reading of the store, or one that the owner requested.
 #[derive(Debug)]
 pub(crate) struct Tick {
     pub(crate) reading: Box<StoreReading>,
-    /// Whether it was time to.
+    /// Whether it was periodic.
     pub(crate) is_regular: bool,
-    /// When it was asked.
+    /// When the read was sent.
     pub(crate) asked: Instant,
 }
 
-/// A host said something new, or fell silent.
+/// A heartbeat with news, or a disconnect.
 #[derive(Debug)]
 pub(crate) enum HeartbeatMessage {
     Heartbeat {
         host: HostId,
         connection: Arc<Connection>,
         heartbeat: Box<Heartbeat>,
-        reply: oneshot::Sender<Result<Heard>>,
+        reply: oneshot::Sender<Result<HeartbeatResult>>,
     },
-    /// A stream of that session ended; without its number, the record says that the host is heard and it is not.
+    /// A stream of that session ended. Without a stream number, the record is stale: it names this server, and the host
+    /// is not connected here.
     Disconnected { host: HostId, stream: Option<u64>, session: Uuid },
 }
 
-/// Something that ran beside the owner is done.
+/// The result of a background task of the owner.
 #[derive(Debug)]
 pub(crate) enum BesideMessage {
     HostWritten { host: HostId, outcome: Result<HostState> },
@@ -67,13 +68,13 @@ pub(crate) enum BesideMessage {
     Rebuilt { engine: Box<Engine>, generation: u64 },
 }
 
-/// The senders that others have.
+/// The senders, for the rest of the server.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) operator: mpsc::Sender<OperatorMessage>,
     pub(crate) ticks: mpsc::Sender<Tick>,
     pub(crate) heartbeats: mpsc::Sender<HeartbeatMessage>,
-    /// Told when the store is to be read before it is time to.
+    /// Notified when the store is to be read ahead of time.
     pub(crate) poll: Arc<Notify>,
     /// Whether every record was read once, and the view shows it.
     pub(crate) is_loaded: watch::Receiver<bool>,
@@ -88,7 +89,7 @@ pub(crate) struct Inbox {
     pub(crate) heartbeats: mpsc::Receiver<HeartbeatMessage>,
     pub(crate) watch_sender: mpsc::Sender<WatchMessage>,
     pub(crate) beside_sender: mpsc::Sender<BesideMessage>,
-    /// Has the store read before it is time to.
+    /// Requests a reading of the store ahead of time.
     pub(crate) poll: Arc<Notify>,
     pub(crate) is_loaded: watch::Sender<bool>,
 }

@@ -1,6 +1,6 @@
-//! The one task that owns the fleet's state: host records, the snapshot of the store, and the engine. It takes
-//! messages, never waits for the store, and publishes what it knows as an immutable view. Whatever takes long runs
-//! beside it and comes back as a message.
+//! The task that owns the fleet's state: host records, the snapshot of the store, and the engine. It processes
+//! messages, never waits for the store, and publishes immutable views. Slow work runs in other tasks and comes back as
+//! a message.
 
 mod decisions;
 mod groups;
@@ -26,10 +26,10 @@ use super::store_reading::GroupRecords;
 use super::store_snapshot::StoreSnapshot;
 use super::view::FleetView;
 use super::watcher::Watcher;
-use super::{Heard, Parts};
+use super::{Dependencies, HeartbeatResult};
 use crate::events::Events;
 use crate::metrics::Metrics;
-use decisions::Deciding;
+use decisions::DecisionState;
 use heartbeats::{Deferred, HostQueue};
 use messages::BesideMessage;
 pub(crate) use messages::{HeartbeatMessage, Inbox, OperatorMessage, Outbox, Tick, channels};
@@ -37,7 +37,7 @@ use snapshots::{Liveness, Rebuild};
 
 /// How often a view is published at most: readers lag by this, and a burst of changes is copied once.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
-/// Messages of each kind that one turn takes, so that no kind keeps the others waiting for long.
+/// Messages of each kind that one turn processes, so that no kind starves the others.
 const WATCH_A_TURN: usize = 16;
 const BESIDE_A_TURN: usize = 1024;
 const HEARTBEATS_A_TURN: usize = 256;
@@ -67,50 +67,53 @@ pub(crate) struct Owner {
     engine: Option<Engine>,
     advertised: Arc<str>,
     deaths: Arc<HashMap<Box<str>, Timestamp>>,
-    /// When the store was last heard.
-    heard: Option<Instant>,
-    /// When what it said was taken in: what was asked after that cannot be of an earlier moment of the same store.
+    /// When the store last answered.
+    last_store_contact: Option<Instant>,
+    /// When the last reading was applied: a reading requested later cannot be older, unless the store was restored.
     read_at: Option<Instant>,
-    /// Since when it has been heard without a pause.
+    /// Since when it has answered without interruption.
     reachable_since: Timestamp,
     /// Every change of the store up to here is known.
     applied: Revision,
 
-    /// Hosts whose records are being written, with what waits for that.
+    /// Hosts whose records are being written, with the work that is queued behind it.
     busy: HashMap<HostId, HostQueue>,
     host_writes: usize,
     deferred: HashMap<HostId, Deferred>,
-    deciding: Deciding,
+    decision_state: DecisionState,
     rebuild: Option<Rebuild>,
-    /// Tells engines that are being made apart.
+    /// Identifies the rebuild that is current.
     generation: u64,
     liveness: VecDeque<Liveness>,
 
     unpublished: Unpublished,
-    /// The view before, which requests may still be looking at.
+    /// The previous view, which requests may still hold.
     previous: Option<Arc<FleetView>>,
 }
 
-/// What becomes visible with the next view.
+/// Changes that become visible with the next view.
 #[derive(Default)]
 struct Unpublished {
     is_dirty: bool,
     /// An operator waits: publish at once.
     is_urgent: bool,
     last: Option<Instant>,
-    /// Told once the view shows what they did.
-    replies: Vec<(oneshot::Sender<refit_backend::Result<Heard>>, refit_backend::Result<Heard>)>,
+    /// Sent after the view that contains their change is published.
+    replies: Vec<(
+        oneshot::Sender<refit_backend::Result<HeartbeatResult>>,
+        refit_backend::Result<HeartbeatResult>,
+    )>,
     acknowledgements: Vec<oneshot::Sender<()>>,
-    /// The same, once there is an engine for what operators said.
+    /// Sent after that, once there is an engine for the operators' current settings.
     engine_acknowledgements: Vec<oneshot::Sender<()>>,
-    /// Streams of hosts that have something to learn from the view.
+    /// Streams of hosts that have news in this view.
     to_wake: Vec<Arc<Connection>>,
-    /// Whether any host may have something to learn.
+    /// Whether any host may have news.
     wake_all: bool,
 }
 
 impl Owner {
-    pub(crate) fn new(parts: Parts, view: Arc<ArcSwap<FleetView>>, inbox: Inbox) -> Self {
+    pub(crate) fn new(parts: Dependencies, view: Arc<ArcSwap<FleetView>>, inbox: Inbox) -> Self {
         let own_version: Arc<str> = parts.own_version.to_string().into();
         Self {
             backend: parts.backend,
@@ -130,14 +133,14 @@ impl Owner {
             groups: GroupRecords::new(),
             engine: None,
             deaths: Arc::default(),
-            heard: None,
+            last_store_contact: None,
             read_at: None,
             reachable_since: Timestamp::UNIX_EPOCH,
             applied: Revision::default(),
             busy: HashMap::new(),
             host_writes: 0,
             deferred: HashMap::new(),
-            deciding: Deciding::default(),
+            decision_state: DecisionState::default(),
             rebuild: None,
             generation: 0,
             liveness: VecDeque::new(),
@@ -146,8 +149,7 @@ impl Owner {
         }
     }
 
-    /// Owns the state until the server stops. Best on a thread of its own: a burst of changes then takes no time from
-    /// those who answer.
+    /// Runs until the server stops. Run it on a thread of its own, so that a burst of changes does not delay requests.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let watcher = Watcher {
             backend: self.backend.clone(),
@@ -156,11 +158,11 @@ impl Owner {
         };
         let watching = tokio::spawn(watcher.run(stop.clone()));
         while self.turn(&mut stop).await {}
-        // Whoever still waits for an answer is told that there is none; commits that are under way end by themselves.
+        // Pending callers get an error because their channels close; commits in progress finish by themselves.
         let _ = watching.await;
     }
 
-    /// Waits until there is something to do, and does some of everything, the most urgent first; whether to go on.
+    /// Waits for work and processes some of each kind, the most urgent first. Returns whether to continue.
     async fn turn(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
         let pause = self.pause();
         let has_room = self.host_writes < MAX_HOST_WRITES;
@@ -214,7 +216,7 @@ impl Owner {
         let publish = self.unpublished.last.filter(|_| self.unpublished.is_dirty);
         let publish = publish.map(|last| (last + PUBLISH_EVERY).saturating_duration_since(Instant::now()));
         let publish = publish.or(self.unpublished.is_dirty.then_some(Duration::ZERO));
-        publish.unwrap_or(Duration::MAX).min(self.deciding.pause())
+        publish.unwrap_or(Duration::MAX).min(self.decision_state.pause())
     }
 
     fn take_operator(&mut self, message: OperatorMessage) {
@@ -222,7 +224,7 @@ impl Owner {
             OperatorMessage::Reading { reading, asked, is_change, done } => {
                 self.take_reading(*reading, asked);
                 if is_change {
-                    self.deciding.now();
+                    self.decision_state.start();
                 }
                 self.unpublished.engine_acknowledgements.push(done);
             }
@@ -238,8 +240,8 @@ impl Owner {
     fn take_tick(&mut self, tick: Tick) {
         self.take_reading(*tick.reading, tick.asked);
         match tick.is_regular {
-            true => self.deciding.now(),
-            false => self.deciding.go_on(),
+            true => self.decision_state.start(),
+            false => self.decision_state.resume(),
         }
     }
 
@@ -257,14 +259,13 @@ impl Owner {
         Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
     }
 
-    /// Whether somebody waits for the next view who is not to wait for its time.
+    /// Whether a caller needs the next view ahead of its time.
     fn is_urgent(&self) -> bool {
         let has_waiting = !self.unpublished.engine_acknowledgements.is_empty() && self.rebuild.is_none();
         self.unpublished.is_urgent || has_waiting
     }
 
-    /// Makes what is known visible, at most every few milliseconds. An operator whose epoch is still being made
-    /// ready goes on waiting.
+    /// Publishes a view, at most every few milliseconds. An operator whose epoch still needs an engine keeps waiting.
     fn publish(&mut self) {
         let is_due = self.unpublished.last.is_none_or(|last| last.elapsed() >= PUBLISH_EVERY);
         let may_publish = self.is_urgent() || (self.unpublished.is_dirty && is_due);
@@ -280,10 +281,10 @@ impl Owner {
             rollout: self.engine.as_ref().map(|engine| engine.view().clone()),
             advertised: self.advertised.clone(),
             deaths: self.deaths.clone(),
-            heard: self.heard,
+            last_store_contact: self.last_store_contact,
             is_loaded: self.is_loaded,
         });
-        // Whoever lets go of a view last frees what no other has: that is not to be a request that is being answered.
+        // The last holder of a view frees its memory, which takes time: keep it here, so that no request has to.
         self.previous = Some(self.view.swap(view.clone()));
         self.metrics.unreadable_hosts(self.records.unreadable.len());
         self.metrics.unreadable_groups(self.unreadable_groups());
@@ -293,9 +294,9 @@ impl Owner {
         let waits = self.rebuild.is_some();
         let unpublished = std::mem::take(&mut self.unpublished);
         self.unpublished.last = Some(Instant::now());
-        for (reply, heard) in unpublished.replies {
-            // Whoever hung up needs no answer.
-            let _ = reply.send(heard);
+        for (reply, result) in unpublished.replies {
+            // The caller may have disconnected.
+            let _ = reply.send(result);
         }
         let mut acknowledgements = unpublished.acknowledgements;
         match waits {
@@ -308,13 +309,13 @@ impl Owner {
         unpublished.to_wake.iter().for_each(|connection| connection.news.notify_one());
         if unpublished.wake_all {
             let now = self.clock();
-            // As many hosts as this server hears are looked at: not here.
+            // This visits every connected host, so it runs on another thread.
             tokio::task::spawn_blocking(move || wake_due(&view, now));
         }
     }
 }
 
-/// Tells the streams of hosts whose upgrade is due.
+/// Wakes the streams of hosts whose upgrade is due.
 fn wake_due(view: &FleetView, now: Timestamp) {
     for (host, connection) in view.connections.iter() {
         if view.due_attempt(host, now).is_some() {

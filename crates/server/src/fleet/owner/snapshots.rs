@@ -1,6 +1,5 @@
-//! What operators say, the epoch and the servers that live: taken in as it is read or as the watch tells of it, with
-//! what that means for the engine. A new epoch means another engine, made from the whole
-//! fleet beside the owner.
+//! Changes of the operators' settings, the epoch and the live servers, from readings and from the watch, and what they
+//! mean for the engine. A new epoch needs a new engine, which another thread builds from the whole fleet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,20 +17,20 @@ use crate::fleet::store_reading::StoreChange;
 use crate::fleet::store_snapshot::{StoreSnapshot, Versioned};
 use crate::fleet::view::{KNOWS_FOR, lost_since};
 
-/// Servers whose end is remembered. Each has hosts that were lost with it; those move to another soon.
+/// Servers whose end is remembered, because their hosts were lost with them. Hosts soon move to another server.
 const MAX_DEATHS: usize = 100;
-/// Hosts of a server that came or went that one turn looks at.
+/// Hosts of a started or stopped server that one turn processes.
 const LIVENESS_A_TURN: usize = 500;
 
-/// An engine that is being made from the whole fleet.
+/// An engine that is being built from the whole fleet.
 #[derive(Debug)]
 pub(super) struct Rebuild {
     generation: u64,
-    /// Hosts that have changed since it was begun.
+    /// Hosts that have changed since the build began.
     pub(super) changed: HashSet<HostId>,
 }
 
-/// The hosts of a server that came or went, behind the one that was last looked at.
+/// The hosts of a started or stopped server, after the last one that was processed.
 #[derive(Debug)]
 pub(super) struct Liveness {
     server: Box<str>,
@@ -39,11 +38,13 @@ pub(super) struct Liveness {
 }
 
 impl Owner {
-    /// Takes in what was read of the store.
+    /// Applies a reading of the store.
     pub(super) fn take_reading(&mut self, reading: StoreReading, asked: Instant) {
-        let was_certain = self.heard.is_some_and(|heard| asked.saturating_duration_since(heard) < KNOWS_FOR);
+        let was_certain = self
+            .last_store_contact
+            .is_some_and(|contact| asked.saturating_duration_since(contact) < KNOWS_FOR);
         let (before, as_of) = (self.snapshot.clone(), reading.snapshot.as_of);
-        self.heard = self.heard.max(Some(asked));
+        self.last_store_contact = self.last_store_contact.max(Some(asked));
         self.unpublished.is_dirty = true;
         let is_earlier = as_of < before.as_of;
         let is_overtaken = is_earlier && self.read_at.is_some_and(|read_at| asked <= read_at);
@@ -55,8 +56,8 @@ impl Owner {
             Arc::make_mut(&mut self.snapshot).replace_by(reading.snapshot);
         } else {
             if is_earlier {
-                // The store has come back from a backup, and counts anew from there: nothing that was read of the one
-                // before says anything of this one.
+                // The store was restored from a backup and its revisions start again from there: everything that was read
+                // before is invalid.
                 self.engine = None;
                 self.groups.clear();
                 self.is_loaded = false;
@@ -73,7 +74,7 @@ impl Owner {
         self.snapshot_changed(&before);
     }
 
-    /// Takes in what the watch tells of it.
+    /// Applies changes from the watch.
     pub(super) fn take_changes(&mut self, changes: Vec<(StoreChange, Revision)>) {
         let before = self.snapshot.clone();
         for (change, revision) in changes {
@@ -100,7 +101,7 @@ impl Owner {
             self.advertised = self.own_version.clone();
         }
         if let Some(why) = snapshot.unusable().filter(|why| before.unusable().as_ref() != Some(why)) {
-            tracing::error!(why, "nobody is told to upgrade by this server");
+            tracing::error!(why, "this server tells no host to upgrade");
         }
         let said = |snapshot: &StoreSnapshot| {
             [
@@ -114,7 +115,7 @@ impl Owner {
         }
     }
 
-    /// Hosts of servers that came or went are looked at, some at a time.
+    /// Queues the hosts of started and stopped servers, to be processed in chunks.
     fn servers_changed(&mut self, before: &StoreSnapshot) {
         let (was, is) = (&before.servers, &self.snapshot.servers);
         let gone: Vec<Box<str>> = was.keys().filter(|server| !is.contains_key(*server)).cloned().collect();
@@ -138,7 +139,7 @@ impl Owner {
         self.liveness.extend(changed.map(|server| Liveness { server, after: None }));
     }
 
-    /// Tells the engine of some hosts whose server came or went.
+    /// Passes some hosts of started or stopped servers to the engine.
     pub(super) fn judge_liveness(&mut self) {
         let Some(Liveness { server, after }) = self.liveness.pop_front() else { return };
         let hosts = self.records.by_server.after(&server, after, LIVENESS_A_TURN);
@@ -148,7 +149,7 @@ impl Owner {
         }
     }
 
-    /// Goes on by what operators say now: in the same epoch, in another, or not at all.
+    /// Follows the operators' current settings: replans the same epoch, builds an engine for another, or drops it.
     fn plan_changed(&mut self) {
         let Some(plan) = self.snapshot.current_plan().filter(|_| self.is_loaded) else {
             self.drop_engine();
@@ -165,7 +166,7 @@ impl Owner {
         }
     }
 
-    /// Makes an engine from the whole fleet, away from the threads that answer.
+    /// Builds an engine from the whole fleet on a blocking thread.
     pub(super) fn start_rebuild(&mut self) {
         let Some(plan) = self.snapshot.current_plan().filter(|_| self.is_loaded) else {
             self.drop_engine();
@@ -194,10 +195,10 @@ impl Owner {
         });
     }
 
-    /// Takes over an engine that was made beside, once it knows what has changed since.
+    /// Installs a new engine after applying what has changed since its build began.
     pub(super) fn rebuilt(&mut self, mut engine: Engine, generation: u64) {
-        let is_wanted = |rebuild: &mut Rebuild| rebuild.generation == generation;
-        let Some(rebuild) = self.rebuild.take_if(is_wanted) else { return };
+        let is_current = |rebuild: &mut Rebuild| rebuild.generation == generation;
+        let Some(rebuild) = self.rebuild.take_if(is_current) else { return };
         let Some(plan) = self.snapshot.current_plan() else { return self.drop_engine() };
         if plan.epoch != engine.plan().epoch {
             return self.start_rebuild();
@@ -216,11 +217,11 @@ impl Owner {
         self.unpublished.is_dirty = true;
         self.unpublished.is_urgent = true;
         self.unpublished.wake_all = true;
-        self.deciding.now();
+        self.decision_state.start();
     }
 }
 
-/// What an engine is made from.
+/// The inputs of a new engine.
 struct EngineSource {
     plan: Plan,
     hosts: HostMap<Versioned<Arc<HostRecord>>>,

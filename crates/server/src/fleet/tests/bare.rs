@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::Features;
 use crate::events::Events;
-use crate::fleet::{Connection, Fleet, Heard, Heartbeat, Parts, group_key};
+use crate::fleet::{Connection, Dependencies, Fleet, Heartbeat, HeartbeatResult, group_key};
 use crate::metrics::Metrics;
 use crate::rollout::Rollouts;
 
@@ -82,7 +82,7 @@ impl Bare {
         let now: fn() -> Timestamp = Timestamp::now;
         let events = Arc::new(Events::new(backend.clone(), now));
         let (metrics, server): (_, Arc<str>) = (Metrics::new("1.0.0", "memory"), name.into());
-        let (fleet, owner) = Fleet::new(Parts {
+        let (fleet, owner) = Fleet::new(Dependencies {
             backend: backend.clone(),
             events: events.clone(),
             metrics: metrics.clone(),
@@ -125,7 +125,7 @@ impl Bare {
         connections.entry(host(n)).or_insert_with(|| self.fleet.connect()).clone()
     }
 
-    pub(crate) async fn hears(&self, n: u128, heartbeat: &Heartbeat) -> Heard {
+    pub(crate) async fn hears(&self, n: u128, heartbeat: &Heartbeat) -> HeartbeatResult {
         self.fleet.heartbeat(host(n), &self.connection(n), heartbeat.clone()).await.unwrap()
     }
 

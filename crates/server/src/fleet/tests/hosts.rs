@@ -7,9 +7,9 @@ use uuid::Uuid;
 
 use super::bare::WITHIN;
 use super::{Bare, beat, host, store};
-use crate::fleet::{Fleet, Heard};
+use crate::fleet::{Fleet, HeartbeatResult};
 
-const KNOWN: Heard = Heard::Known { duplicate: false };
+const KNOWN: HeartbeatResult = HeartbeatResult::Known { duplicate: false };
 
 #[tokio::test]
 async fn a_stolen_token_does_not_take_over_a_host() {
@@ -46,7 +46,7 @@ async fn servers_see_each_others_hosts() {
     one.joins(9).await;
     assert_eq!(version(&two, 8), seen("s2", "1.0.1"));
     two.loses(8, 1).await;
-    assert_eq!(two.hears(99, &beat("1.0.0", 1, 0)).await, Heard::Removed);
+    assert_eq!(two.hears(99, &beat("1.0.0", 1, 0)).await, HeartbeatResult::Removed);
 }
 
 #[tokio::test]
@@ -105,21 +105,21 @@ async fn versions_are_counted_as_hosts_come_change_and_go() {
 async fn a_walk_sees_every_host_once_and_pages_are_filtered_and_in_order() {
     let backend = store();
     for n in 1..=2500 {
-        let instance = HostRecord::joined(host(n), "web", vec![AgentRole::Node], jiff::Timestamp::now());
-        let record = serde_json::to_vec(&instance).unwrap();
+        let host_record = HostRecord::joined(host(n), "web", vec![AgentRole::Node], jiff::Timestamp::now());
+        let record = serde_json::to_vec(&host_record).unwrap();
         backend.put(&Fleet::key(host(n)).unwrap(), record.into()).await.unwrap();
     }
     let bare = Bare::new(&backend, "s1");
     bare.knows(2500).await;
     let mut seen = Vec::new();
     bare.fleet.walk(Some(host(100)), |some| {
-        seen.extend(some.iter().map(|instance| instance.host_id));
+        seen.extend(some.iter().map(|host_record| host_record.host_id));
         std::ops::ControlFlow::Continue(())
     });
     assert_eq!(seen, (101..=2500).map(host).collect::<Vec<HostId>>());
-    let even = |instance: &HostRecord| instance.host_id.uuid().as_u128().is_multiple_of(2);
+    let even = |host_record: &HostRecord| host_record.host_id.uuid().as_u128().is_multiple_of(2);
     let ids = |page: &[std::sync::Arc<HostRecord>]| {
-        page.iter().map(|instance| instance.host_id.uuid().as_u128()).collect::<Vec<_>>()
+        page.iter().map(|host_record| host_record.host_id.uuid().as_u128()).collect::<Vec<_>>()
     };
     let (first, more) = bare.fleet.view().page(None, 3, even);
     assert_eq!((ids(&first), more), (vec![2, 4, 6], true));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bare::WITHIN;
 use super::{Bare, beat, group, host, store};
-use crate::fleet::{Fleet, Heard, group_key};
+use crate::fleet::{Fleet, HeartbeatResult, group_key};
 
 /// Rewrites a record as a newer release would.
 async fn rewrite(bare: &Bare, key: &Key, change: impl FnOnce(&mut Value)) -> Vec<u8> {
@@ -37,7 +37,11 @@ async fn a_host_record_of_a_newer_release_keeps_its_slot_and_blocks_its_group() 
     eventually("the group names the record", WITHIN, blocked).await;
     assert!(bare.metrics.encode().contains("refit_unreadable_records{record=\"host\"} 1"));
 
-    assert_eq!(bare.hears(1, &beat("1.5.0", 1, 0)).await, Heard::Known { duplicate: false }, "not removed");
+    assert_eq!(
+        bare.hears(1, &beat("1.5.0", 1, 0)).await,
+        HeartbeatResult::Known { duplicate: false },
+        "not removed"
+    );
     assert!(!bare.fleet.view().answer(Some(host(1)), bare.fleet.clock()).auto_update);
     // Another one arrives: that is counted, and nobody starts in its place.
     bare.hears(2, &beat("2.0.0", 2, 0)).await;
@@ -68,7 +72,7 @@ async fn a_host_that_was_never_read_blocks_every_group_and_is_not_removed() {
     bare.rollouts.operator_changed().await.unwrap();
     let blocked = async || bare.waiting("all").contains(key.as_str());
     eventually("the group names the record", WITHIN, blocked).await;
-    assert_eq!(bare.hears(9, &beat("1.0.0", 9, 0)).await, Heard::Known { duplicate: false });
+    assert_eq!(bare.hears(9, &beat("1.0.0", 9, 0)).await, HeartbeatResult::Known { duplicate: false });
     bare.rollouts.operator_changed().await.unwrap();
     assert!(bare.record("all").await.is_none_or(|record| record.in_flight == 0));
     let refused = bare.fleet.join(host(9), "web", &[refit_types::AgentRole::Node], true).await.unwrap_err();

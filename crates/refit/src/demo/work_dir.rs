@@ -17,12 +17,12 @@ const BESIDES: u64 = 64 << 20;
 
 /// The directory in which everything is, and which is gone with it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct WorkDir {
     path: PathBuf,
     is_removed: bool,
 }
 
-impl Place {
+impl WorkDir {
     /// One in the directory for temporary files, or in /tmp if its path is too long for sockets.
     pub(super) fn new() -> Result<Self, Failure> {
         let name: String = (0..6).map(|_| rand::rng().sample(rand::distr::Alphanumeric) as char).collect();
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         if !self.is_removed {
             let _ = std::fs::remove_dir_all(&self.path);
@@ -81,23 +81,23 @@ mod tests {
     #[test]
     fn it_is_private_and_goes_with_its_owner() {
         use std::os::unix::fs::PermissionsExt;
-        let place = Place::new().unwrap();
-        let path = place.path().to_owned();
+        let work_dir = WorkDir::new().unwrap();
+        let path = work_dir.path().to_owned();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         std::fs::write(path.join("file"), "x").unwrap();
-        drop(place);
+        drop(work_dir);
         assert!(!path.exists());
-        let place = Place::new().unwrap();
-        let path = place.path().to_owned();
-        place.remove().unwrap();
+        let work_dir = WorkDir::new().unwrap();
+        let path = work_dir.path().to_owned();
+        work_dir.remove().unwrap();
         assert!(!path.exists());
     }
 
     #[test]
     fn hosts_that_do_not_fit_are_refused_before_anything_is_made() {
-        let place = Place::new().unwrap();
-        place.has_room_for(3, 1 << 10).unwrap();
-        let refused = place.has_room_for(50, 1 << 50).unwrap_err().to_string();
+        let work_dir = WorkDir::new().unwrap();
+        work_dir.has_room_for(3, 1 << 10).unwrap();
+        let refused = work_dir.has_room_for(50, 1 << 50).unwrap_err().to_string();
         assert!(refused.starts_with("50 hosts need ") && refused.contains("--hosts"), "{refused}");
     }
 }

@@ -10,11 +10,10 @@ use percent_encoding::percent_decode_str;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-/// The kernel gives up on a path when something is renamed meanwhile; each round means one such.
+/// The kernel refuses to resolve a path during a concurrent rename; each round retries after one.
 const MOST_ROUNDS: usize = 32;
 
-/// The path that the rest of an address names, decoded once. None for what names nothing here: hidden
-/// files, ways upwards, and directories.
+/// Decodes the rest of an address once. None for hidden files, `..` and directories.
 pub(super) fn path(encoded: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for part in encoded.split('/') {
@@ -27,8 +26,7 @@ pub(super) fn path(encoded: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Opens a regular file of the directory, if there is one. Links are followed as long as they stay inside,
-/// which the kernel sees to.
+/// Opens a regular file of the directory, if there is one. The kernel follows links only inside the directory.
 pub(super) fn open(directory: &Path, path: &Path) -> io::Result<Option<(File, Metadata)>> {
     match try_open(directory, path) {
         Ok(file) => {
@@ -47,7 +45,7 @@ pub(super) fn open(directory: &Path, path: &Path) -> io::Result<Option<(File, Me
 fn try_open(directory: &Path, path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     let directory =
         openat(CWD, directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    // Without waiting, because a pipe would make it wait for a writer.
+    // Non-blocking, because opening a pipe would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut opened = Err(Errno::AGAIN);
