@@ -246,7 +246,7 @@ async fn an_update_that_its_end_cut_off_is_undone_before_the_next_start() {
 
     cluster.choose("1.2.3");
     let supervisor = Supervisor::start(&cluster, &image);
-    supervisor.says("Undid the switch to 1.2.5").await;
+    supervisor.says("Rolled back the switch to 1.2.5").await;
     assert_eq!(supervisor.runs("1.2.3").await["host_id"], first["host_id"]);
     assert_eq!(image.active(), "1.2.3");
 }
@@ -265,7 +265,7 @@ async fn an_online_recovery_brings_back_the_agent_that_ran() {
     updater.wait().unwrap();
     supervisor.obeys(json!("stop"));
 
-    let undone = "Undid the switch to 1.2.5, which was cut off.\n";
+    let undone = "Rolled back the switch to 1.2.5, which was interrupted.\n";
     assert_eq!(said(&image.update(&["recover", "--online"])), undone);
     let second = supervisor.runs("1.2.3").await;
     assert_eq!(second["host_id"], first["host_id"]);

@@ -138,11 +138,11 @@ pub(crate) fn back_up_foreign(disk: &dyn Disk, layout: &Layout) -> io::Result<()
 }
 
 fn copy_into(disk: &dyn Disk, layout: &Layout, folder: &Path) -> io::Result<()> {
-    let aside = folder.join("sqlite.db.new");
-    remove_database(disk, &aside)?;
-    disk.back_up_database(&layout.database(), &aside)?;
-    disk.sync_file(&aside)?;
-    disk.rename(&aside, &folder.join(COPY))?;
+    let temporary = folder.join("sqlite.db.new");
+    remove_database(disk, &temporary)?;
+    disk.back_up_database(&layout.database(), &temporary)?;
+    disk.sync_file(&temporary)?;
+    disk.rename(&temporary, &folder.join(COPY))?;
     disk.sync_dir(folder)
 }
 
@@ -195,10 +195,10 @@ fn judge(
 /// Copies the backup of a version beside the database, so that only a rename is left to do. Called while the agent still
 /// runs, because the copy takes time and room.
 pub fn prepare_restore(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
-    let aside = prepared(layout);
-    remove_database(disk, &aside)?;
-    disk.back_up_database(&layout.backup(version).join(COPY), &aside)?;
-    disk.sync_file(&aside)
+    let temporary = prepared(layout);
+    remove_database(disk, &temporary)?;
+    disk.back_up_database(&layout.backup(version).join(COPY), &temporary)?;
+    disk.sync_file(&temporary)
 }
 
 /// Replaces the agent's database by the copy that was prepared. The agent must be fully stopped.
@@ -214,11 +214,11 @@ pub(crate) fn roll_back_database(disk: &dyn Disk, layout: &Layout, folder: &Path
     if disk.kind(&copy)?.is_some() {
         match put_in_place(disk, layout, &copy) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                let aside = prepared(layout);
-                remove_database(disk, &aside)?;
-                disk.back_up_database(&copy, &aside)?;
-                disk.sync_file(&aside)?;
-                put_in_place(disk, layout, &aside)?;
+                let temporary = prepared(layout);
+                remove_database(disk, &temporary)?;
+                disk.back_up_database(&copy, &temporary)?;
+                disk.sync_file(&temporary)?;
+                put_in_place(disk, layout, &temporary)?;
                 disk.remove_file(&copy)?;
             }
             other => other?,

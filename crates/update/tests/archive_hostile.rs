@@ -1,4 +1,4 @@
-//! Archives that nobody should unpack: an error, and nothing left of them.
+//! Hostile and corrupt archives: each is refused with an error, and nothing of it is left.
 
 #![allow(clippy::unwrap_used)]
 

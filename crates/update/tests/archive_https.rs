@@ -1,4 +1,4 @@
-//! Downloads over real HTTPS from a server with faults.
+//! Downloads over real HTTPS from a server that fails.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! A version is installed whole or not at all.
+//! Installations over a source and a disk that fail: a version is complete or missing afterwards.
 
 #![allow(clippy::unwrap_used)]
 
@@ -89,7 +89,7 @@ fn a_complete_version_is_never_touched() {
     let host = Host::new();
     host.install(&Memory::of(archive(&good()))).unwrap();
     let before = host.tree();
-    let disk = Noting::default();
+    let disk = RecordingDisk::default();
     // There is nothing to download from.
     let again = host.install_on(&disk, &Memory::default()).unwrap();
     assert_eq!((again.already, again.sha256), (true, sha256(&archive(&good()))));
@@ -161,7 +161,7 @@ fn a_profile_cannot_write_elsewhere() {
 #[test]
 fn everything_is_durable_before_it_is_complete() {
     let host = Host::new();
-    let disk = Noting::default();
+    let disk = RecordingDisk::default();
     host.install_on(&disk, &Memory::of(archive(&good()))).unwrap();
     let notes = disk.notes();
     let at = |note: &str| {
@@ -189,20 +189,20 @@ fn everything_is_durable_before_it_is_complete() {
 
 #[test]
 fn whichever_operation_fails_nothing_is_left_and_after_a_cut_the_next_run_succeeds() {
-    let clean = Noting::default();
+    let clean = RecordingDisk::default();
     Host::new().install_on(&clean, &Memory::of(archive(&good()))).unwrap();
     let operations = clean.notes().len();
     assert!(operations > 15, "{operations}");
     for number in 0..operations {
         let host = Host::new();
-        let disk = Noting { fails: Some((number, false)), ..Noting::default() };
+        let disk = RecordingDisk { fails: Some((number, false)), ..RecordingDisk::default() };
         let error = host.install_on(&disk, &Memory::of(archive(&good()))).unwrap_err();
         assert!(matches!(error, InstallError::Disk { .. }), "{error}");
         // The last sync comes when the version is complete already.
         assert!(host.is_bare() || number + 1 == operations && placed(&host), "{number}: {:#?}", host.tree());
 
         let host = Host::new();
-        let disk = Noting { fails: Some((number, true)), ..Noting::default() };
+        let disk = RecordingDisk { fails: Some((number, true)), ..RecordingDisk::default() };
         host.install_on(&disk, &Memory::of(archive(&good()))).unwrap_err();
         assert_eq!(host.layout.checksum(&host.version).exists(), number + 1 == operations, "{number}");
         host.install(&Memory::of(archive(&good()))).unwrap();
@@ -221,14 +221,14 @@ fn too_little_space_is_found_before_anything_is_written() {
     let host = Host::new();
     let tar = tar(&good());
     let needed = tar.len() as u64 + (1 << 20);
-    let disk = Noting { free: Some(AtomicU64::new(needed - 1)), ..Noting::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(needed - 1)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &Memory::of(gzip(&tar))).unwrap_err();
     let text = error.to_string();
     let InstallError::NoSpace { at, needed: said, free } = error else { panic!("{text}") };
     assert_eq!((at, said, free), (host.layout.versions(), needed, needed - 1));
     assert!(text.contains(&needed.to_string()) && text.contains("versions"), "{text}");
     assert_eq!(disk.notes(), Vec::<String>::new());
-    let disk = Noting { free: Some(AtomicU64::new(needed)), ..Noting::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(needed)), ..RecordingDisk::default() };
     host.install_on(&disk, &Memory::of(gzip(&tar))).unwrap();
 }
 
@@ -236,11 +236,11 @@ fn too_little_space_is_found_before_anything_is_written() {
 fn space_that_goes_while_writing_is_noticed() {
     let host = Host::new();
     let source = Memory::of(archive(&large()));
-    let disk = Noting { free: Some(AtomicU64::new(210 << 20)), ..Noting::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(210 << 20)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &source).unwrap_err();
     assert!(matches!(error, InstallError::NoSpace { free, .. } if free <= 105 << 20), "{error}");
     assert!(host.is_bare(), "{:#?}", host.tree());
-    let disk = Noting { room: Some(AtomicU64::new(1 << 20)), ..Noting::default() };
+    let disk = RecordingDisk { room: Some(AtomicU64::new(1 << 20)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &source).unwrap_err();
     assert!(matches!(error, InstallError::NoSpace { .. }), "{error}");
     assert!(host.is_bare(), "{:#?}", host.tree());
@@ -250,11 +250,11 @@ fn space_that_goes_while_writing_is_noticed() {
 fn without_a_length_a_guess_is_made() {
     let host = Host::new();
     let source = Memory { no_total: true, ..Memory::of(archive(&good())) };
-    let disk = Noting { free: Some(AtomicU64::new(1 << 30)), ..Noting::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(1 << 30)), ..RecordingDisk::default() };
     assert!(matches!(host.install_on(&disk, &source).unwrap_err(), InstallError::NoSpace { .. }));
     host.install(&source).unwrap();
     let source = Memory { no_ranges: true, ..Memory::of(archive(&good())) };
-    let disk = Noting { free: Some(AtomicU64::new(1 << 20)), ..Noting::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(1 << 20)), ..RecordingDisk::default() };
     let host = Host::new();
     let error = host.install_on(&disk, &source).unwrap_err();
     let five_times = 5 * archive(&good()).len() as u64 + (1 << 20);

@@ -1,4 +1,4 @@
-//! What commands come to, given what was installed and what went wrong before.
+//! The outcomes of commands, by what is installed and which failures came before.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use refit_types::UpdaterStatus;
 use refit_update::{Outcome, RealDisk, Urgency, last_status};
 
 impl Host<Folder> {
-    /// Whether there was anything to remove. Whoever asks has a lock beside the versions, and an agent may have rung there.
+    /// Whether there was anything to remove. The lock of the command and the wake file of an agent exist in any case.
     fn uninstall(&self) -> bool {
         std::fs::create_dir_all(self.layout.versions()).unwrap();
         for name in ["lock", "wake"] {
@@ -51,8 +51,8 @@ impl Host<Folder> {
         std::fs::rename(&aside, &kept).unwrap();
     }
 
-    /// Changes what the updater last told.
-    fn retell(&self, change: impl FnOnce(&mut UpdaterStatus)) {
+    /// Changes the saved status.
+    fn change_status(&self, change: impl FnOnce(&mut UpdaterStatus)) {
         let mut status = last_status(&RealDisk, &self.layout);
         change(&mut status);
         std::fs::write(self.layout.status(), serde_json::to_vec(&status).unwrap()).unwrap();
@@ -76,7 +76,7 @@ fn only_what_was_installed_is_uninstalled() {
     assert!(!host.uninstall(), "it is gone already");
 }
 
-/// Whatever the removal was cut off after, there is still something to remove.
+/// A removal that was interrupted at any point can be repeated.
 #[test]
 fn what_is_left_of_an_installation_is_uninstalled_too() {
     for kept in [
@@ -93,7 +93,7 @@ fn what_is_left_of_an_installation_is_uninstalled_too() {
     }
 }
 
-/// A version that was to blame is left alone for a while; whatever else went wrong, it is tried again each time.
+/// Only a failure that blames the version delays the next try.
 #[test]
 fn a_version_waits_only_after_a_failure_that_was_its_own() {
     let host = Host::new();
@@ -112,7 +112,7 @@ fn a_version_waits_only_after_a_failure_that_was_its_own() {
         ("switch", false),
         ("of another version", false),
     ] {
-        host.retell(|status| status.last_failure.as_mut().unwrap().step = word.into());
+        host.change_status(|status| status.last_failure.as_mut().unwrap().step = word.into());
         let outcome = host.update("2.0.0", Urgency::Due);
         assert_eq!(matches!(outcome, Outcome::Nothing(_)), waits, "{word}: {outcome:?}");
     }

@@ -1,5 +1,5 @@
-//! The power goes before every single operation of an upgrade, a failed upgrade and a downgrade: what is left
-//! starts, with its own database, and one more run ends where it would have ended.
+//! Power cuts, kills and full disks before every single operation of an installation, an upgrade, a failed upgrade and a
+//! downgrade: the remaining version starts with its own database, and one more run ends as if nothing had happened.
 
 #![allow(clippy::unwrap_used)]
 
@@ -68,11 +68,11 @@ fn nothing_is_lost_wherever_the_power_goes() {
     let (mut cuts, mut kills, mut summary, mut tables) = (0, 0, String::new(), String::new());
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
-        let before = clean.ground.operations();
+        let before = clean.platform.operations();
         let _ = clean.switch_to(scenario.target);
         assert_eq!(clean.active().as_deref(), Some(scenario.ends_on), "{}", scenario.name);
         clean.assert_sound(scenario.name);
-        let operations = clean.ground.log_since(before);
+        let operations = clean.platform.log_since(before);
         assert!(operations.len() > 10, "{}: only {} operations", scenario.name, operations.len());
         let mut table = String::new();
         for (cut, operation) in operations.iter().enumerate() {
@@ -97,12 +97,13 @@ fn nothing_is_lost_wherever_the_power_goes() {
 
 const HEAD: &str = "# Cuts
 
-Each command runs on a disk that knows what was synced, and the power goes before every single operation of it: once with
-everything kept that was written, once with everything lost that was not synced. After each cut the host boots without a network:
-the version that `active` leads to is whole and starts, its database is its own and was never opened by a later version, and one
-more `update` ends where the run without a cut ended, with the same database. And once the updater alone is killed there, while the
-host goes on: `recover --online` has the agent run with its own database, and one more `update` ends there too. This page is written by
-`crates/update/tests/cuts.rs`, which fails when it is not true. Versions are 1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
+What remains after a power cut at any moment of an update. Each command runs on a disk in memory that knows what was synced, and the power
+is cut before every single operation: once keeping everything that was written, once losing everything that was not synced. After each cut
+the host boots without a network. The version that `active` leads to must be complete and start, its database must be its own and never
+opened by a later version, and one more `update` must end like the run without a cut, with the same database. The updater alone is also
+killed before every operation, while the host stays up: after `recover --online` the agent must run with its own database, and one more
+`update` must end the same. This page is written by `crates/update/tests/cuts.rs`, which fails when the page is out of date. Versions are
+1.0.0 and 2.0.0, paths are below `/var/lib/refit`.
 
 | command | operations | power cuts | kills | lost |
 | --- | --- | --- | --- | --- |
@@ -115,9 +116,9 @@ fn capital(text: &str) -> String {
 /// Cuts the power, boots, updates once more; gives the version that booted.
 fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced: bool, what: &str) -> String {
     let machine = scenario.machine();
-    machine.ground.cut_after(machine.ground.operations() + cut);
+    machine.platform.cut_after(machine.platform.operations() + cut);
     let _ = machine.switch_to(scenario.target);
-    assert!(machine.ground.is_cut(), "{what}");
+    assert!(machine.platform.is_cut(), "{what}");
     machine.lose_power(drops_unsynced);
     machine.boot(what);
     machine.assert_sound(what);
@@ -132,9 +133,9 @@ fn after_a_cut(scenario: &Scenario, clean: &Machine, cut: usize, drops_unsynced:
 /// Kills the updater alone, recovers, and updates once more.
 fn after_a_kill(scenario: &Scenario, clean: &Machine, cut: usize, what: &str) {
     let machine = scenario.machine();
-    machine.ground.cut_after(machine.ground.operations() + cut);
+    machine.platform.cut_after(machine.platform.operations() + cut);
     let _ = machine.switch_to(scenario.target);
-    machine.ground.power_on(false);
+    machine.platform.power_on(false);
     machine.recover_online(what);
     if !scenario.history.is_empty() {
         machine.assert_sound(what);
@@ -152,16 +153,16 @@ fn a_disk_that_fills_up_at_any_write_stops_no_agent() {
     let mut fills = 0;
     for scenario in &SCENARIOS {
         let clean = scenario.machine();
-        let before = clean.ground.operations();
+        let before = clean.platform.operations();
         let _ = clean.switch_to(scenario.target);
-        let operations = clean.ground.operations() - before;
+        let operations = clean.platform.operations() - before;
         for fill in 0..operations {
             let what = format!("{} with a disk full after operation {fill} of {operations}", scenario.name);
             let machine = scenario.machine();
-            machine.ground.full_after(machine.ground.operations() + fill);
+            machine.platform.full_after(machine.platform.operations() + fill);
             let _ = machine.switch_to(scenario.target);
             machine.assert_sound(&what);
-            machine.ground.full_after(usize::MAX);
+            machine.platform.full_after(usize::MAX);
             let _ = machine.switch_to(scenario.target);
             machine.assert_sound(&what);
             assert_eq!(machine.active().as_deref(), Some(scenario.ends_on), "{what}");

@@ -1,4 +1,4 @@
-//! What becomes of the agent's database on the way down and up again: with a real SQLite database, and by its rows.
+//! The agent's database through downgrades and upgrades, checked by the rows of a real SQLite database.
 
 #![allow(clippy::unwrap_used)]
 

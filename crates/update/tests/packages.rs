@@ -1,4 +1,4 @@
-//! Real packages, hostile ones, purged by real tools from hosts whose agent goes on without them.
+//! Real and hostile packages, purged by real tools; the agent keeps its configuration and data.
 
 #![allow(clippy::unwrap_used)]
 

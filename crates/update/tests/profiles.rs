@@ -1,4 +1,4 @@
-//! Profiles as files: the one that is shipped, and ones that people get wrong.
+//! Profiles as files: the one that is shipped, and invalid ones.
 
 #![allow(clippy::unwrap_used)]
 

@@ -96,7 +96,7 @@ enum Command {
     /// Follow the cluster again
     #[command(after_help = "Example:\n  refit-update unpin")]
     Unpin,
-    /// Undo what an updater was cut off in the middle of; before the agent starts
+    /// Roll back a switch that was interrupted; before the agent starts
     #[command(after_help = "Examples:\n  refit-update recover\n  refit-update recover --online")]
     Recover {
         /// On a host that is up: stop the agent for it, and start it again if it ran before
@@ -177,7 +177,9 @@ fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
         return output::print("Another updater is at work here, and will finish what it began.");
     };
     match host.recover(recovery)? {
-        Some(undone) => output::print(&format!("Undid the switch to {}, which was cut off.", undone.to)),
+        Some(switch) => {
+            output::print(&format!("Rolled back the switch to {}, which was interrupted.", switch.to))
+        }
         None => Ok(()),
     }
 }

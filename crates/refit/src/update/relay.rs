@@ -142,29 +142,29 @@ mod tests {
         assert!(matches!(ending_of(Err(io::ErrorKind::NotFound.into())), Ending::Crashed(_)));
     }
 
-    /// A host on which a switch from 1.0.0 to 2.0.0 was cut off, and whose supervisor does as it is told.
-    struct CutOff {
+    /// A host on which a switch from 1.0.0 to 2.0.0 was interrupted, with a supervisor that records its requests.
+    struct InterruptedHost {
         root: TempDir,
         host: Host,
-        told: Arc<Mutex<Vec<String>>>,
+        requests: Arc<Mutex<Vec<String>>>,
     }
 
-    impl CutOff {
+    impl InterruptedHost {
         fn new() -> Self {
             let root = tempfile::tempdir().unwrap();
             let data = root.path().join("var/lib/refit");
             std::fs::create_dir_all(data.join("versions/1.0.0")).unwrap();
             symlink("versions/2.0.0", data.join("active")).unwrap();
-            let told = Arc::<Mutex<Vec<String>>>::default();
-            obey(UnixListener::bind(data.join("supervisor.sock")).unwrap(), told.clone());
+            let requests = Arc::<Mutex<Vec<String>>>::default();
+            record_requests(UnixListener::bind(data.join("supervisor.sock")).unwrap(), requests.clone());
             let host = Host::new(root.path(), None, None).unwrap();
             let (from, to) = (Some("1.0.0".parse().unwrap()), "2.0.0".parse().unwrap());
             let journal = Journal { from, to, step: Step::Switching, backed_up: false, runs: true };
             journal.store(&RealDisk, &host.layout).unwrap();
-            Self { root, host, told }
+            Self { root, host, requests }
         }
 
-        /// An updater that does only this. A child writes it: no process that is started meanwhile has it open.
+        /// An updater that runs only this script. A child process writes it, so that no process started meanwhile has it open.
         fn updater(&self, deed: &str) -> OtherUpdater {
             let path = self.root.path().join("updater");
             let text =
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    fn obey(listener: UnixListener, told: Arc<Mutex<Vec<String>>>) {
+    fn record_requests(listener: UnixListener, requests: Arc<Mutex<Vec<String>>>) {
         std::thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 let mut request = String::new();
@@ -188,42 +188,42 @@ mod tests {
                 if request.is_empty() {
                     continue;
                 }
-                told.lock().unwrap().push(request.trim().into());
+                requests.lock().unwrap().push(request.trim().into());
                 let _ = stream.write_all(b"\"done\"");
             }
         });
     }
 
     #[test]
-    fn the_one_that_goes_back_brings_the_agent_back_too() {
-        let cut_off = CutOff::new();
-        let journal = cut_off.host.layout.journal();
-        let other = cut_off.updater(&format!("rm {}", journal.display()));
-        roll_back(&cut_off.host, Some(&other)).unwrap();
-        let asked = format!("--root {} recover --online\n", cut_off.root.path().display());
-        assert_eq!(cut_off.asked(), asked);
-        assert_eq!(*cut_off.told.lock().unwrap(), [""; 0], "it is nobody else's to start");
+    fn the_other_updater_rolls_back_and_starts_the_agent() {
+        let interrupted = InterruptedHost::new();
+        let journal = interrupted.host.layout.journal();
+        let other = interrupted.updater(&format!("rm {}", journal.display()));
+        roll_back(&interrupted.host, Some(&other)).unwrap();
+        let asked = format!("--root {} recover --online\n", interrupted.root.path().display());
+        assert_eq!(interrupted.asked(), asked);
+        assert_eq!(*interrupted.requests.lock().unwrap(), [""; 0], "the other updater has started it");
     }
 
     #[test]
-    fn this_one_goes_back_where_an_older_one_cannot() {
+    fn this_updater_rolls_back_where_an_older_one_cannot() {
         for deed in ["echo \"unexpected argument '--online'\" >&2; exit 2", "exit 1", "kill -SEGV $$"] {
-            let cut_off = CutOff::new();
-            let other = cut_off.updater(deed);
-            roll_back(&cut_off.host, Some(&other)).unwrap();
-            assert_eq!(cut_off.asked().lines().count(), 1, "{deed}");
-            assert!(!cut_off.host.is_switching(), "{deed}");
-            assert_eq!(cut_off.host.pointer(), Some("versions/1.0.0".into()), "{deed}");
-            assert_eq!(*cut_off.told.lock().unwrap(), ["\"stop\"", "\"start\""], "{deed}");
+            let interrupted = InterruptedHost::new();
+            let other = interrupted.updater(deed);
+            roll_back(&interrupted.host, Some(&other)).unwrap();
+            assert_eq!(interrupted.asked().lines().count(), 1, "{deed}");
+            assert!(!interrupted.host.is_switching(), "{deed}");
+            assert_eq!(interrupted.host.pointer(), Some("versions/1.0.0".into()), "{deed}");
+            assert_eq!(*interrupted.requests.lock().unwrap(), ["\"stop\"", "\"start\""], "{deed}");
         }
     }
 
     #[test]
-    fn nobody_goes_back_beside_an_updater_that_is_at_work() {
-        let cut_off = CutOff::new();
-        let _lock = cut_off.host.try_lock().unwrap().unwrap();
-        roll_back(&cut_off.host, None).unwrap();
-        assert!(cut_off.host.is_switching());
-        assert_eq!(*cut_off.told.lock().unwrap(), [""; 0]);
+    fn no_rollback_happens_while_another_updater_holds_the_lock() {
+        let interrupted = InterruptedHost::new();
+        let _lock = interrupted.host.try_lock().unwrap().unwrap();
+        roll_back(&interrupted.host, None).unwrap();
+        assert!(interrupted.host.is_switching());
+        assert_eq!(*interrupted.requests.lock().unwrap(), [""; 0]);
     }
 }

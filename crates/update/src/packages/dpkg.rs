@@ -54,10 +54,10 @@ fn change(action: &str, package: &str, is_to_be_done: fn(&str) -> bool) -> Resul
         false => by_dpkg(),
     };
     let done = match done {
-        Err(said) if said.contains(INTERRUPTED) => by_dpkg(),
+        Err(error) if error.contains(INTERRUPTED) => by_dpkg(),
         done => done,
     };
-    done.map(drop).or_else(|said| if is_to_be_done(package) { Err(said) } else { Ok(()) })
+    done.map(drop).or_else(|error| if is_to_be_done(package) { Err(error) } else { Ok(()) })
 }
 
 fn disable_scripts(scripts: &Path, package: &str, paths: &PreservedPaths) -> Result<(), String> {

@@ -80,7 +80,7 @@ impl Packages for SystemPackages {
             None => Ok(()),
         };
         self.config.restore(snapshot).map_err(|error| self.not_preserved(&error))?;
-        purged.map_err(|said| HostError(format!("the package {package} could not be purged: {said}")))
+        purged.map_err(|error| HostError(format!("the package {package} could not be purged: {error}")))
     }
 }
 
@@ -109,7 +109,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said: String = said.trim().chars().take(500).collect();
-    Err(format!("{program} {}: {} {said}", arguments.join(" "), output.status))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr: String = stderr.trim().chars().take(500).collect();
+    Err(format!("{program} {}: {} {stderr}", arguments.join(" "), output.status))
 }

@@ -95,8 +95,8 @@ impl Agent for HostAgent {
             .split_whitespace()
             .find_map(|word| word.trim_matches(|c: char| !c.is_ascii_alphanumeric()).parse::<Version>().ok());
         version.ok_or_else(|| {
-            let said: String = text.chars().take(120).collect();
-            HostError(format!("{} does not say its version: {said:?}", binary.display()))
+            let excerpt: String = text.chars().take(120).collect();
+            HostError(format!("{} does not say its version: {excerpt:?}", binary.display()))
         })
     }
 
@@ -118,13 +118,13 @@ impl Agent for HostAgent {
 
     /// Nothing for an agent that is asked over HTTP: it does not report its identity.
     fn identity(&self) -> IdentityFacts {
-        let said = match &self.source {
+        let report = match &self.source {
             ReadinessSource::Socket(path) => request_report(path).ok(),
             ReadinessSource::Http(_) => None,
         };
-        said.map_or_else(IdentityFacts::default, |said| IdentityFacts {
-            valid_until: said.identity_expires,
-            issuer: said.identity_issuer,
+        report.map_or_else(IdentityFacts::default, |report| IdentityFacts {
+            valid_until: report.identity_expires,
+            issuer: report.identity_issuer,
         })
     }
 

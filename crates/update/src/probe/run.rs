@@ -45,8 +45,8 @@ pub(super) fn output_of(
         &String::from_utf8_lossy(&text(stderr)),
         MAX_EXCERPT_CHARS,
     ) {
-        said if said.is_empty() => String::new(),
-        said => format!(": {said}"),
+        error if error.is_empty() => String::new(),
+        error => format!(": {error}"),
     };
     match status {
         Some(status) if status.success() => Ok(text(stdout)),
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn what_a_failing_program_complains_of_is_told_in_one_line() {
-        let said =
+        let error =
             run("echo 'no such\n\tlibrary' >&2; head -c 5000 /dev/zero | tr '\\0' x >&2; exit 3", PATIENCE);
-        let said = said.unwrap_err();
-        assert!(said.starts_with("/bin/sh does not run: exit status: 3: no such library xxx"), "{said}");
-        assert!(said.len() < 250, "{said}");
+        let error = error.unwrap_err();
+        assert!(error.starts_with("/bin/sh does not run: exit status: 3: no such library xxx"), "{error}");
+        assert!(error.len() < 250, "{error}");
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
             std::fs::File::open(alive).unwrap().read_to_end(&mut Vec::new()).unwrap();
             close.send(()).unwrap();
         });
-        let said = run(&script, Duration::from_secs(1)).unwrap_err();
-        assert!(said.contains("did not end within 1 s"), "{said}");
+        let error = run(&script, Duration::from_secs(1)).unwrap_err();
+        assert!(error.contains("did not end within 1 s"), "{error}");
         drop(ours);
         closed.recv_timeout(Duration::from_secs(60)).unwrap();
     }

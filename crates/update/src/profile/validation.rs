@@ -278,9 +278,9 @@ mod tests {
             ("readiness.socket: ", |p| p.readiness = Readiness::Socket("/run/refit.sock".into())),
             ("package: ", |p| p.package = Some("--purge".into())),
         ];
-        for (said, change) in cases {
+        for (error, change) in cases {
             let found = with(*change);
-            assert!(found.len() == 1 && found[0].starts_with(said), "{said}: {found:?}");
+            assert!(found.len() == 1 && found[0].starts_with(error), "{error}: {found:?}");
         }
         for (url, good) in [
             ("http://127.0.0.1:3000/readyz", true),

@@ -47,15 +47,15 @@ impl ControlSocket {
 
     /// Binds under a temporary name, which is not longer, and renames: no client can connect before the mode is set.
     fn try_bind(path: &Path) -> io::Result<Self> {
-        let aside = path.with_extension("new");
-        match fs::remove_file(&aside) {
+        let temporary = path.with_extension("new");
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = Arc::new(UnixListener::bind(&aside)?);
-        fs::set_permissions(&aside, Permissions::from_mode(0o600))?;
-        let made = fs::symlink_metadata(&aside)?;
-        fs::rename(&aside, path)?;
+        let listener = Arc::new(UnixListener::bind(&temporary)?);
+        fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
+        let made = fs::symlink_metadata(&temporary)?;
+        fs::rename(&temporary, path)?;
         Ok(Self { path: path.into(), listener, identity: (made.dev(), made.ino()) })
     }
 
@@ -146,7 +146,7 @@ mod tests {
         (folder, socket, inputs)
     }
 
-    fn told(socket: &ControlSocket, bytes: &[u8]) -> String {
+    fn exchange(socket: &ControlSocket, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(&socket.path).unwrap();
         // The supervisor may have refused before all was written.
         let _ = stream.write_all(bytes);
@@ -180,10 +180,10 @@ mod tests {
         let (_folder, socket, inputs) = served();
         let stuck: Vec<_> = (0..LISTENERS - 1).map(|_| UnixStream::connect(&socket.path).unwrap()).collect();
         for garbage in [&b"{"[..], b"", b"\n", b"\"dance\"", b"{\"set_updates\":1}", b"\xff\xfe\n"] {
-            let answer = told(&socket, garbage);
+            let answer = exchange(&socket, garbage);
             assert!(answer.starts_with(r#"{"failed":"this is not a request"#), "{garbage:?}: {answer}");
         }
-        let huge = told(&socket, &vec![b' '; 2 * MAX_REQUEST_BYTES]);
+        let huge = exchange(&socket, &vec![b' '; 2 * MAX_REQUEST_BYTES]);
         assert!(huge.is_empty() || huge.contains("at most 4096 bytes"), "{huge}");
         let answering = thread::spawn(move || match inputs.recv().unwrap() {
             Input::Request(request, reply) => {
@@ -192,7 +192,7 @@ mod tests {
             }
             Input::Signal(signal) => panic!("{signal}"),
         });
-        assert_eq!(told(&socket, b"\"refresh\"\n"), "\"done\"\n");
+        assert_eq!(exchange(&socket, b"\"refresh\"\n"), "\"done\"\n");
         answering.join().unwrap();
         drop(stuck);
     }

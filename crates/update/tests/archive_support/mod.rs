@@ -1,4 +1,4 @@
-//! What the tests of archives share: archives, a source that fails as told, and a disk that notes and fails.
+//! Fixtures of the archive tests: archives, a source that fails on request, and a disk that records operations and fails.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -270,7 +270,7 @@ fn walk(root: &Path, at: &Path, found: &mut Vec<String>) {
 
 /// Notes every operation that changes something, and fails as told.
 #[derive(Debug, Default)]
-pub struct Noting {
+pub struct RecordingDisk {
     pub notes: Mutex<Vec<String>>,
     /// The operation that fails, counted from 0, and whether all after it do too.
     pub fails: Option<(usize, bool)>,
@@ -279,7 +279,7 @@ pub struct Noting {
     pub room: Option<AtomicU64>,
 }
 
-impl Noting {
+impl RecordingDisk {
     fn note(&self, what: &str, path: &Path) -> io::Result<()> {
         let mut notes = self.notes.lock().unwrap();
         let number = notes.len();
@@ -299,9 +299,9 @@ impl Noting {
     }
 }
 
-struct Tight(Box<dyn Write + Send>, Option<u64>);
+struct LimitedFile(Box<dyn Write + Send>, Option<u64>);
 
-impl Write for Tight {
+impl Write for LimitedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(room) = &mut self.1 {
             if *room < bytes.len() as u64 {
@@ -317,7 +317,7 @@ impl Write for Tight {
     }
 }
 
-impl Disk for Noting {
+impl Disk for RecordingDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         RealDisk.read(path)
     }
@@ -348,7 +348,7 @@ impl Disk for Noting {
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
         self.note("create", path)?;
         let room = self.room.as_ref().map(|room| room.load(Ordering::Relaxed));
-        Ok(Box::new(Tight(RealDisk.create_file(path, mode)?, room)))
+        Ok(Box::new(LimitedFile(RealDisk.create_file(path, mode)?, room)))
     }
 
     fn set_access(&self, path: &Path, owner: (u32, u32), mode: u32) -> io::Result<()> {

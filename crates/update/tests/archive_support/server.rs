@@ -1,4 +1,4 @@
-//! A small HTTPS server that misbehaves as told: one thread, one request for each connection.
+//! A small HTTPS server that fails on request: one thread, one request for each connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

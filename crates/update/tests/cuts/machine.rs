@@ -7,7 +7,7 @@ use refit_types::Version;
 use refit_update::{Config, Disk, Layout, Outcome, Profile, Recovery, UpdateError, Urgency};
 
 use crate::disk::MemoryDisk;
-use crate::host::{Ground, Host, PROXY, version};
+use crate::host::{Host, PROXY, Platform, version};
 
 pub type Machine = Host<MemoryDisk>;
 
@@ -17,7 +17,7 @@ fn opened(disk: &MemoryDisk, database: &Path) -> Vec<String> {
     String::from_utf8(bytes).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-impl Ground for MemoryDisk {
+impl Platform for MemoryDisk {
     fn disk(&self) -> &dyn Disk {
         self
     }
@@ -54,12 +54,12 @@ impl Machine {
         let ran = self.state.lock().unwrap().running.is_some();
         self.want(target);
         self.environment().recover(Recovery::Online)?;
-        let is_enabled = Config::load(&self.ground, &self.layout.config())?.enabled;
+        let is_enabled = Config::load(&self.platform, &self.layout.config())?.enabled;
         let outcome = match is_enabled {
             true => self.updater().update(Urgency::Due, self),
             false => self.updater().enable(Some(PROXY.into()), None, None, self),
         };
-        if !ran && !self.ground.is_cut() && self.active().is_some() {
+        if !ran && !self.platform.is_cut() && self.active().is_some() {
             self.start_agent();
         }
         outcome
@@ -67,12 +67,12 @@ impl Machine {
 
     /// Who has opened the database, in order.
     pub fn database(&self) -> Vec<String> {
-        opened(&self.ground, &self.layout.database())
+        opened(&self.platform, &self.layout.database())
     }
 
     pub fn lose_power(&self, drops_unsynced: bool) {
         self.state.lock().unwrap().running = None;
-        self.ground.power_on(drops_unsynced);
+        self.platform.power_on(drops_unsynced);
     }
 
     /// The unit starts: first what goes before it, then the agent that the pointer names, if there is one.
@@ -94,11 +94,11 @@ impl Machine {
         let running = self.state.lock().unwrap().running.clone();
         let running = running.unwrap_or_else(|| panic!("{what}: no agent runs"));
         assert_eq!(running.version, version(&active), "{what}");
-        let link = self.ground.read_link(&self.layout.bin_link("refit")).unwrap();
-        let binary = self.ground.read(&link).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let link = self.platform.read_link(&self.layout.bin_link("refit")).unwrap();
+        let binary = self.platform.read(&link).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(String::from_utf8(binary).unwrap(), active, "{what}");
-        assert!(self.ground.kind(&self.layout.checksum(&version(&active))).unwrap().is_some(), "{what}");
-        let unit = self.ground.read(&self.layout.unit_path(&self.profile.unit)).unwrap();
+        assert!(self.platform.kind(&self.layout.checksum(&version(&active))).unwrap().is_some(), "{what}");
+        let unit = self.platform.read(&self.layout.unit_path(&self.profile.unit)).unwrap();
         assert_eq!(String::from_utf8(unit).unwrap(), format!("refit.service of {active}"), "{what}");
         let opened = self.database();
         assert_eq!(opened.last(), Some(&active), "{what}: {opened:?}");

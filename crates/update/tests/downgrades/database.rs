@@ -1,4 +1,4 @@
-//! What is done to the database and to what is kept of it, behind the updater's back.
+//! Reads and damages databases and backups behind the updater's back, for the tests of downgrades.
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@ use refit_update::{Disk, Outcome, RealDisk, Urgency};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::host::{Ground, Host, PROXY};
+use crate::host::{Host, PROXY, Platform};
 
 /// A directory of its own.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Folder {
     _root: TempDir,
 }
 
-impl Ground for Folder {
+impl Platform for Folder {
     fn disk(&self) -> &dyn Disk {
         &RealDisk
     }

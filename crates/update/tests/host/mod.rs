@@ -17,8 +17,8 @@ use refit_update::{
 pub const PROXY: &str = "refit.example.com:3080";
 const ISSUER: &str = "sha256:aa";
 
-/// What a host of a test stands on.
-pub trait Ground: Debug + Send + Sync {
+/// The disk of a test host, and how its agent uses the database.
+pub trait Platform: Debug + Send + Sync {
     fn disk(&self) -> &dyn Disk;
 
     /// An agent of that version opens its database, and leaves word of it there.
@@ -48,7 +48,7 @@ pub struct State {
 
 #[derive(Debug)]
 pub struct Host<G> {
-    pub ground: G,
+    pub platform: G,
     pub layout: Layout,
     pub profile: Profile,
     pub state: Mutex<State>,
@@ -58,13 +58,13 @@ pub fn version(text: &str) -> Version {
     text.parse().unwrap()
 }
 
-impl<G: Ground> Host<G> {
+impl<G: Platform> Host<G> {
     /// A host on which nothing is installed, with its files below `root`.
-    pub fn on(ground: G, root: &Path) -> Self {
+    pub fn on(platform: G, root: &Path) -> Self {
         let profile = Profile::refit();
         let layout = Layout::new(root, &profile, None);
-        create_dirs_durably(ground.disk(), layout.database().parent().unwrap(), 0o755).unwrap();
-        Self { ground, layout, profile, state: Mutex::default() }
+        create_dirs_durably(platform.disk(), layout.database().parent().unwrap(), 0o755).unwrap();
+        Self { platform, layout, profile, state: Mutex::default() }
     }
 
     /// Has these versions, and no others, never become healthy.
@@ -79,7 +79,7 @@ impl<G: Ground> Host<G> {
 
     pub fn environment(&self) -> Environment<'_> {
         Environment {
-            disk: self.ground.disk(),
+            disk: self.platform.disk(),
             layout: &self.layout,
             profile: &self.profile,
             service: self,
@@ -94,7 +94,7 @@ impl<G: Ground> Host<G> {
 
     /// The version that the pointer names.
     pub fn active(&self) -> Option<String> {
-        active_version(self.ground.disk(), &self.layout).unwrap().map(|version| version.to_string())
+        active_version(self.platform.disk(), &self.layout).unwrap().map(|version| version.to_string())
     }
 
     /// Starts an agent of the version that the pointer names.
@@ -104,19 +104,19 @@ impl<G: Ground> Host<G> {
 
     pub fn start_agent_of(&self, text: &str) {
         let version = version(text);
-        self.ground.open_database(&self.layout.database(), &version);
+        self.platform.open_database(&self.layout.database(), &version);
         let started_at = self.now();
         self.state.lock().unwrap().running = Some(Running { version, started_at });
     }
 
     fn does<T>(&self, what: &str, deed: impl FnOnce() -> T) -> Result<T, HostError> {
-        self.ground.does(what).map_err(|error| HostError(error.to_string()))?;
+        self.platform.does(what).map_err(|error| HostError(error.to_string()))?;
         Ok(deed())
     }
 
     /// As an archive would come: the version is complete last.
     fn unpack(&self, version: &Version) -> io::Result<()> {
-        let (disk, folder) = (self.ground.disk(), self.layout.version(version));
+        let (disk, folder) = (self.platform.disk(), self.layout.version(version));
         if disk.kind(&folder)?.is_some() {
             disk.remove_dir_all(&folder)?;
         }
@@ -134,7 +134,7 @@ impl<G: Ground> Host<G> {
     }
 }
 
-impl<G: Ground> Service for Host<G> {
+impl<G: Platform> Service for Host<G> {
     fn is_enabled(&self) -> Result<bool, HostError> {
         Ok(true)
     }
@@ -176,11 +176,11 @@ impl<G: Ground> Service for Host<G> {
     }
 }
 
-impl<G: Ground> Agent for Host<G> {
+impl<G: Platform> Agent for Host<G> {
     fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
         let name = binary.file_name().unwrap().to_string_lossy();
         self.does(&format!("run {name} version"), || ())?;
-        let bytes = self.ground.disk().read(binary).map_err(|error| HostError(error.to_string()))?;
+        let bytes = self.platform.disk().read(binary).map_err(|error| HostError(error.to_string()))?;
         String::from_utf8(bytes).unwrap().parse().map_err(|_| HostError("it does not run".into()))
     }
 
@@ -202,7 +202,7 @@ impl<G: Ground> Agent for Host<G> {
 }
 
 /// A second passes at each look: whoever compares times to the second sees them differ.
-impl<G: Ground> Clock for Host<G> {
+impl<G: Platform> Clock for Host<G> {
     fn now(&self) -> Timestamp {
         let mut state = self.state.lock().unwrap();
         state.milliseconds += 1000;
@@ -214,7 +214,7 @@ impl<G: Ground> Clock for Host<G> {
     }
 }
 
-impl<G: Ground> Connector for Host<G> {
+impl<G: Platform> Connector for Host<G> {
     fn default_proxy(&self) -> Result<String, HostError> {
         Ok(PROXY.into())
     }
@@ -229,7 +229,7 @@ impl<G: Ground> Connector for Host<G> {
 #[derive(Debug)]
 struct Client<'a, G>(&'a Host<G>);
 
-impl<G: Ground> ControlPlane for Client<'_, G> {
+impl<G: Platform> ControlPlane for Client<'_, G> {
     fn find(&self) -> Result<Answer, HostError> {
         let version = self.0.state.lock().unwrap().wanted.clone().expect("a version that is wanted");
         Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt: 1 })
@@ -240,7 +240,7 @@ impl<G: Ground> ControlPlane for Client<'_, G> {
     }
 }
 
-impl<G: Ground> Packages for Host<G> {
+impl<G: Platform> Packages for Host<G> {
     fn is_installed(&self, _: &str) -> Result<bool, HostError> {
         Ok(false)
     }
