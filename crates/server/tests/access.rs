@@ -1,4 +1,4 @@
-//! Who may do what, asked of every method there is.
+//! Permissions: every role on every API method.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
