@@ -1,4 +1,4 @@
-//! The contract of a store, kept by the one in memory.
+//! The conformance suite on the in-memory backend.
 
 mod conformance;
 

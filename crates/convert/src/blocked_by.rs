@@ -1,5 +1,5 @@
-//! Why a group is not moving, as it is sent and as it is told. The server fills in both; readers make the sentence
-//! from the reason, and take the server's sentence for a reason that they do not know.
+//! The reason why a group is blocked, on the wire and as text. The server sends both; readers format the structured
+//! reason themselves, and fall back to the server's text for a reason that they do not know.
 
 use jiff::Timestamp;
 use refit_proto::rollouts::v1 as wire;
@@ -13,10 +13,10 @@ use refit_types::{Halt, HaltCause, Percent};
 
 use crate::{moment, timestamp};
 
-/// What is said of a group that is blocked by something that neither field names to this reader.
+/// The text for a blocked group whose reason is unknown and comes without a text.
 const UNKNOWN: &str = "blocked for a reason that this version does not know";
 
-/// The reason as it is sent.
+/// Converts the reason for the wire.
 pub fn blocked_by(reason: &BlockedBy) -> wire::BlockedBy {
     let reason = match reason {
         BlockedBy::Disabled => Reason::Disabled(Disabled {}),
@@ -51,7 +51,7 @@ pub fn blocked_by(reason: &BlockedBy) -> wire::BlockedBy {
     wire::BlockedBy { reason: Some(reason) }
 }
 
-/// The reason that was sent; nothing for one that is not known, or whose data can not be.
+/// Converts the reason from the wire; none for an unknown or invalid one.
 pub fn blocked_by_from_wire(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
     Some(match blocked.reason.as_ref()? {
         Reason::Disabled(Disabled {}) => BlockedBy::Disabled,
@@ -78,8 +78,8 @@ pub fn blocked_by_from_wire(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
     })
 }
 
-/// Why a group is not moving, for people, at that moment of its server's clock; empty while it is moving. Everything
-/// that shows the reason calls this.
+/// Why a group makes no progress, as text; empty while it does. `now` is the server's clock. Everything that shows the
+/// reason calls this.
 pub fn blocked_by_in_words(group: &Group, now: Timestamp) -> String {
     match &group.blocked_by {
         Some(blocked) => match blocked_by_from_wire(blocked) {

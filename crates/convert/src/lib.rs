@@ -1,5 +1,4 @@
-//! Between the wire and the types of the domain, for whoever stands on either side of a connection: the server that
-//! writes, its dashboard and `refitctl` that read. No I/O, no clock.
+//! Converts between wire messages and domain types, for the server, its dashboard and `refitctl`. No I/O, no clock.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

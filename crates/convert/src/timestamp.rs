@@ -1,18 +1,18 @@
-//! Moments on the wire and in the domain.
+//! Converts timestamps between the wire and the domain.
 
 use jiff::Timestamp;
 
-/// A moment as it is sent.
+/// Converts a timestamp for the wire.
 pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
-    // A moment before 1970 has a negative fraction here and a positive one on the wire.
+    // A timestamp before 1970 has a negative fraction here and a positive one on the wire.
     match nanos {
         0.. => prost_types::Timestamp { seconds, nanos },
         _ => prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 },
     }
 }
 
-/// A moment that was sent; nothing if it is absent or can not be.
+/// Converts a timestamp from the wire; none if it is absent or out of range.
 pub fn moment(at: Option<prost_types::Timestamp>) -> Option<Timestamp> {
     at.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
 }

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Notices a server that is gone without a word.
+/// Detects a server that vanished without closing the connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Why no connection could be made.
@@ -21,7 +21,7 @@ pub enum DialError {
     /// Not `HOST:PORT`.
     #[error("{0:?} is not HOST:PORT")]
     Address(String),
-    /// Somebody is there whom the TLS configuration does not trust.
+    /// The TLS configuration does not trust the server.
     #[error("{address}: {reason}")]
     Untrusted {
         /// Where.
@@ -29,7 +29,7 @@ pub enum DialError {
         /// What is wrong with its certificate.
         reason: String,
     },
-    /// Nobody there, or nobody who speaks TLS.
+    /// The connection was refused or timed out, or the server does not speak TLS.
     #[error("{address}: {reason}")]
     Connect {
         /// Where.
@@ -64,7 +64,7 @@ pub async fn dial(
     endpoint.connect_with_connector(connect).await.map_err(|error| explain(address.to_owned(), &error))
 }
 
-/// Looks down to the first cause. A verifier's own words are wrapped such that only that shows them.
+/// Finds the root cause, because the message of a certificate verifier is only there.
 fn explain(address: String, error: &(dyn std::error::Error + 'static)) -> DialError {
     let mut cause = error;
     loop {

@@ -1,4 +1,4 @@
-//! The wire between the processes: what the `.proto` files say, as Rust types, clients and servers.
+//! The wire protocol: types, clients and servers generated from the `.proto` files, and the readers for older peers.
 
 mod dial;
 mod readers;
@@ -14,7 +14,7 @@ pub mod v1 {
     tonic::include_proto!("refit.v1");
 }
 
-/// How the stored data changed shape.
+/// Migrations of stored data.
 pub mod migrations {
     /// The first version of it.
     #[allow(missing_docs, clippy::all)]
@@ -32,7 +32,7 @@ pub mod resources {
     }
 }
 
-/// Who may speak.
+/// Identities and sign-in.
 pub mod auth {
     /// The first version of it.
     #[allow(missing_docs, clippy::all)]
@@ -50,7 +50,7 @@ pub mod cluster {
     }
 }
 
-/// What agents and the control plane say to each other.
+/// Joining, renewal and heartbeats of agents.
 pub mod agent {
     /// The first version of it.
     #[allow(missing_docs, clippy::all)]
@@ -77,7 +77,7 @@ pub mod rotation {
     }
 }
 
-/// How versions reach the fleet.
+/// Rollouts: status and operators' actions.
 pub mod rollouts {
     /// The first version of it.
     #[allow(missing_docs, clippy::all)]
@@ -86,7 +86,7 @@ pub mod rollouts {
     }
 }
 
-/// What was done to the cluster.
+/// The audit log.
 pub mod events {
     /// The first version of it.
     #[allow(missing_docs, clippy::all)]
@@ -95,5 +95,5 @@ pub mod events {
     }
 }
 
-/// The compiled `.proto` files, for whoever needs to walk every method there is.
+/// The compiled `.proto` files, for code that enumerates all methods.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

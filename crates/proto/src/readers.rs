@@ -1,5 +1,5 @@
-//! What a message says, whichever of its fields says so: the enum of a present peer, or the text of one of 0.1. Also
-//! the one message that is made in several places with both. No I/O. Used by servers, agents and `refitctl`.
+//! Reads values that a message carries twice: as an enum from current peers, or as text from peers of 0.1. Also builds
+//! the one message that several places write with both. No I/O. Used by servers, agents and `refitctl`.
 
 use crate::agent::v1::{HeartbeatRequest, RoleRequest, Rotation as AgentRotation, SignedIdentity};
 use crate::cluster::v1::Status;
@@ -75,14 +75,14 @@ impl AgentRotation {
         Self { id: id.into(), phase_code: code_of::<RotationPhase>(&phase), phase }
     }
 
-    /// Whether both say the same, also if one of them is of a peer that knows only one of the two fields.
+    /// Whether both have the same phase, even if one comes from a peer that knows only one of the two fields.
     pub fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.phase_text() == other.phase_text()
     }
 }
 
 impl Group {
-    /// Where it stands; unspecified for a state that this version does not know, which is neither moving nor over.
+    /// Its state; unspecified for one that this version does not know, which is neither active nor finished.
     pub fn known_state(&self) -> GroupState {
         GroupState::try_from(code_of::<GroupState>(&self.state_text())).unwrap_or_default()
     }

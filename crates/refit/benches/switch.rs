@@ -22,7 +22,7 @@ use supervisor::{Supervisor, send};
 /// Of each side in turn; the medians count.
 const ROUNDS: usize = 9;
 const MOST: f64 = 1.3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Fine enough for what takes tens of milliseconds.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
@@ -92,7 +92,7 @@ async fn start_by_hand(supervisor: &Supervisor, image: &Image) -> Duration {
 
 /// When an agent of that version first said that it is connected.
 async fn ready(supervisor: &Supervisor, version: &str, pid: Option<u32>) -> SystemTime {
-    let end = SystemTime::now() + PATIENCE;
+    let end = SystemTime::now() + TIMEOUT;
     loop {
         let is_ready = supervisor.readiness().is_some_and(|agent| {
             agent["connected"] == true

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 enum Command {
     /// Join the cluster if the host has not, and report to it
     Start(Box<Start>),
-    /// Show how the agent on this host is
+    /// Show the status of the agent on this host
     #[command(after_help = "Example:\n  refit agent status --format json")]
     Status(Status),
 }
@@ -53,7 +53,7 @@ struct Start {
     /// The control plane; several are tried in turn
     #[arg(long, value_name = "HOST:PORT,…", env = "REFIT_PROXY", value_delimiter = ',')]
     proxy: Option<Vec<String>>,
-    /// What lets the host join
+    /// The token that lets the host join
     #[arg(long, value_name = "TOKEN", env = "REFIT_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The pin of the cluster's CA, by which a host that joins knows the control plane
@@ -65,7 +65,7 @@ struct Start {
     /// What is said of the agent, for groups to select by
     #[arg(long, value_name = "NAME=VALUE,…", env = "REFIT_LABELS")]
     labels: Option<Labels>,
-    /// Exit after so long without the control plane [default: 5m]
+    /// Exit after so long without a connection to the control plane [default: 5m]
     #[arg(long, value_name = "TIME", env = "REFIT_UNREACHABLE_EXIT")]
     unreachable_exit: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `refit demo`, as somebody runs it who has just built it, and what is left of it.
+//! `refit demo` from start to end, and that it leaves no process and no file behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ mod demonstration;
 
 use std::process::Command;
 
-use demonstration::{Demo, PATIENCE, program};
+use demonstration::{Demo, TIMEOUT, program};
 use refit_testbed::{Signal, eventually};
 
 /// Where each of these begins, which are there in this order.
@@ -76,7 +76,7 @@ async fn a_version_that_does_not_run_is_undone_and_stops_the_rollout() {
 }
 
 #[tokio::test]
-async fn who_interrupts_it_finds_nothing_left_behind() {
+async fn an_interrupt_leaves_nothing_behind() {
     let mut early = Demo::start(&["--hosts", "50"]);
     early.says("This brings 50 hosts").await;
     early.signal(Signal::INT);
@@ -115,11 +115,11 @@ async fn nothing_outlives_it_however_it_ends() {
     assert!(demo.runs().len() >= 7, "{:?}", demo.runs());
     demo.signal(Signal::KILL);
     demo.ends().await;
-    eventually("the end of all that it started", PATIENCE, async || demo.runs().is_empty()).await;
+    eventually("the end of all that it started", TIMEOUT, async || demo.runs().is_empty()).await;
 }
 
 #[test]
-fn it_is_told_what_it_can_do() {
+fn invalid_options_are_refused() {
     for (arguments, words) in
         [(&["--hosts", "2"][..], "3..=50"), (&["--hosts", "51"], "3..=50"), (&["--break", "all"], "one")]
     {

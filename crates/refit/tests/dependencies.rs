@@ -1,5 +1,5 @@
-//! What the build is made of: the crates of the house point in one direction, and what comes from
-//! outside has a licence that we can ship, one cryptography, and no needless second version.
+//! Rules for dependencies: our crates form layers, and external crates have an allowed licence, one cryptography
+//! provider, and no needless second version.
 
 #![allow(clippy::unwrap_used)]
 

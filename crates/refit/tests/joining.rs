@@ -1,4 +1,4 @@
-//! Hosts that become part of a cluster and stay it: real servers, real agents, pasted lines.
+//! Joining and staying in a cluster, with real server and agent processes.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// Enough for a few hundred transactions.
 const ITEMS: usize = 8000;
 /// A lock outlives its holder by ten seconds, and two holders die one after the other on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Rounds under way at once: they mostly wait for leases to end.
 const AT_ONCE: usize = 4;
 
@@ -97,8 +97,8 @@ impl Round {
                 watch.next().await.unwrap();
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
-        waited.unwrap_or_else(|_| panic!("{count} items were not copied within {PATIENCE:?}"));
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
+        waited.unwrap_or_else(|_| panic!("{count} items were not copied within {TIMEOUT:?}"));
     }
 
     async fn history(&self) -> Option<Record> {
@@ -107,7 +107,7 @@ impl Round {
 
     async fn applied(&self) -> Record {
         let done = async || self.history().await.is_some_and(|record| record.success);
-        eventually("the migration is applied", PATIENCE, done).await;
+        eventually("the migration is applied", TIMEOUT, done).await;
         self.history().await.unwrap()
     }
 
@@ -175,7 +175,7 @@ async fn the_lock_holder_is_killed_at_many_points() {
                 }
                 let late = round.start();
                 let serves = async || late.endpoint().is_some();
-                eventually("a server that comes later serves", PATIENCE, serves).await;
+                eventually("a server that comes later serves", TIMEOUT, serves).await;
                 assert_eq!(round.history().await.as_ref(), Some(&record), "round {n}: the history changed");
                 killed
             }
@@ -211,7 +211,7 @@ async fn a_holder_that_stalls_past_its_lease_writes_nothing_more() {
                 let before = round.read_all(KeyRange::below(&key("/channels"))).await;
                 stalled.process.signal(Signal::CONT);
                 let noticed = async || stalled.log().contains("lost the lock of a migration");
-                eventually("the stalled one notices", PATIENCE, noticed).await;
+                eventually("the stalled one notices", TIMEOUT, noticed).await;
                 let after = round.read_all(KeyRange::below(&key("/channels"))).await;
                 assert!(after == before, "round {n}: the stalled server wrote after its lock was gone");
                 assert_eq!(round.history().await, Some(record), "round {n}: the history changed");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const REFIT: &str = env!("CARGO_BIN_EXE_refit");
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Forward to a new authority, and back from another one.
 const PHASES: [&str; 7] =
     ["init", "update_clients", "update_servers", "standby", "init", "rollback", "standby"];
@@ -104,7 +104,7 @@ impl Cluster {
             let told = group["waiting"].as_str().unwrap_or_default();
             group["state"] == state && told.starts_with(waiting) && told.is_empty() == waiting.is_empty()
         };
-        until_seen(&format!("{name} is {state}, {waiting:?}"), PATIENCE, group, is_there).await;
+        until_seen(&format!("{name} is {state}, {waiting:?}"), TIMEOUT, group, is_there).await;
     }
 }
 
@@ -157,15 +157,15 @@ async fn an_agent_follows_every_phase_of_a_server_of_0_1() {
     let is_at = |phase: &'static str| {
         move |nodes: &Value| nodes[0]["connected"] == true && nodes[0]["rotation_phase"] == phase
     };
-    until_seen("the agent joins", PATIENCE, async || nodes(), is_at("standby")).await;
+    until_seen("the agent joins", TIMEOUT, async || nodes(), is_at("standby")).await;
     assert_eq!(cluster.ask(&["nodes", "ls"])[0]["roles"], json!(["node", "kube"]));
 
     for (n, phase) in PHASES.into_iter().enumerate() {
         let moved = cluster.ctl(&["auth", "rotate", "--phase", phase]).json();
         assert_eq!((&moved["phase"], &moved["mode"]), (&json!(phase), &json!("manual")));
         let hosts_follow = async || cluster.ctl(&["auth", "rotate", "status"]).json();
-        until_seen(phase, PATIENCE, hosts_follow, |rotation| rotation["lagging"] == json!([])).await;
-        until_seen(phase, PATIENCE, async || nodes(), is_at(phase)).await;
+        until_seen(phase, TIMEOUT, hosts_follow, |rotation| rotation["lagging"] == json!([])).await;
+        until_seen(phase, TIMEOUT, async || nodes(), is_at(phase)).await;
         assert_eq!(cluster.ask(&["auth", "rotate", "status"])["phase"], phase);
         assert_eq!(cluster.ask(&["status"])["rotation_phase"], phase);
         // It follows once, and does not take the same phase for another one because a field is missing.
@@ -182,7 +182,7 @@ async fn hints_and_rollouts_of_a_server_of_0_1_are_read_as_ever() {
     let cluster = Cluster::start("rollout").await;
     let agent = cluster.agent();
     let joined = async || cluster.ctl(&["nodes", "ls"]).json()[0]["version"].is_string();
-    eventually("the agent joins", PATIENCE, joined).await;
+    eventually("the agent joins", TIMEOUT, joined).await;
     let later = |name: &str, is_open: bool, fields: Value| {
         let mut group = group(name, is_open, fields);
         group["agents"]["instance_labels_expression"] = r#"labels["environment"] == "nowhere""#.into();
@@ -204,7 +204,7 @@ async fn hints_and_rollouts_of_a_server_of_0_1_are_read_as_ever() {
         hosts[0]["outcome"] == "in_flight"
             && hosts[0]["reason"].as_str().is_some_and(|reason| reason.contains("has woken its updater"))
     };
-    until_seen("the updater is woken", PATIENCE, async || cluster.ctl(&hosts).json(), woken).await;
+    until_seen("the updater is woken", TIMEOUT, async || cluster.ctl(&hosts).json(), woken).await;
     assert_eq!(std::fs::read_to_string(agent.data.updater_wake()).unwrap(), "attempt 1\n");
     let of = |outcome: &str| cluster.ask(&[&hosts[..], &["--outcome", outcome]].concat());
     assert_eq!(of("in_flight").as_array().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! What a release is made of: the archive, byte for byte, and what systemd and SELinux make of our files.
+//! The release archive, byte for byte, and validation of our units by systemd and of our policy by SELinux.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

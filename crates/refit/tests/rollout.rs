@@ -6,7 +6,7 @@
 #[path = "rollout/cluster.rs"]
 mod cluster;
 
-use cluster::{Cluster, PATIENCE};
+use cluster::{Cluster, TIMEOUT};
 use refit_loadgen::Conduct;
 use refit_testbed::{eventually, sweep};
 
@@ -40,10 +40,10 @@ async fn limits_hold_while_hosts_fail_hang_and_die() {
 async fn limits_hold_while_servers_die_and_lose_their_store() {
     let mut cluster = Cluster::start("troubled", hosts(), conduct).await;
     cluster.choose("15.1.1");
-    eventually("the rollout is under way", PATIENCE, async || cluster.arrived() > hosts() / 20).await;
+    eventually("the rollout is under way", TIMEOUT, async || cluster.arrived() > hosts() / 20).await;
     cluster.cut_off(1);
     cluster.kill(2);
-    eventually("it goes on without them", PATIENCE, async || cluster.arrived() > hosts() / 3).await;
+    eventually("it goes on without them", TIMEOUT, async || cluster.arrived() > hosts() / 3).await;
     cluster.heal(1);
     cluster.until_done().await;
     cluster.assert_everyone_ended();

@@ -6,7 +6,7 @@
 #[path = "rotation/cluster.rs"]
 mod cluster;
 
-use cluster::{Cluster, PATIENCE};
+use cluster::{Cluster, TIMEOUT};
 use jiff::{SignedDuration, Timestamp};
 use refit_identity::{AgentState, IdentitySlot};
 use refit_testbed::{eventually, sweep};
@@ -129,11 +129,11 @@ async fn a_host_that_is_away_stops_the_rotation_unless_forced_and_can_join_again
                 let nodes = cluster.servers[n % 2].ctl(&["nodes", "ls", "--search", &agent.id()]).json();
                 nodes[0]["rotation_phase"] == phase && nodes[0]["connected"] == true
             };
-            eventually("those who are there follow", PATIENCE, there).await;
+            eventually("those who are there follow", TIMEOUT, there).await;
             // Both authorities are trusted up to the last phase.
             let tells =
                 async || agent.issuer().await.is_some_and(|pin| (Some(pin) == old) == (phase == "init"));
-            eventually("they tell who issued their identity", PATIENCE, tells).await;
+            eventually("they tell who issued their identity", TIMEOUT, tells).await;
         }
         if n == 0 {
             let third = cluster.agents[3].id();
@@ -141,7 +141,7 @@ async fn a_host_that_is_away_stops_the_rotation_unless_forced_and_can_join_again
                 let nodes = cluster.servers[0].ctl(&["nodes", "ls", "--search", &third]).json();
                 nodes[0]["rotation_phase"] == phase
             };
-            eventually("the one that leaves later follows", PATIENCE, there).await;
+            eventually("the one that leaves later follows", TIMEOUT, there).await;
         }
     }
     let invitation = cluster.servers[1].invitation();
@@ -177,7 +177,7 @@ async fn an_automatic_rotation_ends_by_itself_and_waits_for_who_is_away() {
     let due: Timestamp = begun["next_phase_at"].as_str().unwrap().parse().unwrap();
     // Every server has looked several times by then.
     let passed = async || Timestamp::now() > due + SignedDuration::from_secs(4);
-    eventually("the time of the next phase passes", PATIENCE, passed).await;
+    eventually("the time of the next phase passes", TIMEOUT, passed).await;
     for server in &cluster.servers {
         let rotation = server.rotation();
         let lagging = rotation["lagging"].as_array().unwrap();
@@ -257,7 +257,7 @@ async fn a_role_that_stayed_behind_is_brought_to_the_others() {
     let followed = agent.log().matches("followed the rotation").count();
     agent.start(&[]);
     let again = async || cluster.agents[0].log().matches("followed the rotation").count() > followed;
-    eventually("it follows with the role that stayed behind", PATIENCE, again).await;
+    eventually("it follows with the role that stayed behind", TIMEOUT, again).await;
     cluster.agents[0].stop().await;
     let stored = cluster.agents[0].stored(last).await;
     assert_eq!(stored.state.phase.as_str(), "init");

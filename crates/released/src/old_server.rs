@@ -1,6 +1,6 @@
-//! A server of an old release, made of a present one: it answers at an address of its own, with a certificate of the
-//! same cluster, and lets only through what the old release knows, in both directions. It can sign as the cluster,
-//! so it calls the present server as whoever called it.
+//! Emulates a server of an old release by a filtering proxy in front of a current one: it has its own address and a
+//! certificate of the same cluster, and drops everything that the old release does not know, in both directions. It can
+//! sign as the cluster, so it calls the current server with the identity of its caller.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ use crate::{DESCRIPTORS_0_1, Schema};
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// What gRPC says of a method that a server does not have.
+/// The gRPC status of an unknown method.
 const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
 /// A byte that says whether the message is compressed, and its length.
 const PREFIX: usize = 5;
@@ -75,7 +75,7 @@ impl OldServer {
             while let Ok((stream, _)) = listener.accept().await {
                 let proxy = proxy.clone();
                 tokio::spawn(async move {
-                    // A connection that fails is the client's to make again.
+                    // The client retries a failed connection.
                     drop(proxy.serve(stream).await);
                 });
             }
@@ -118,7 +118,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// A connection to the present server as whoever showed these certificates.
+    /// A connection to the current server with the identity of these certificates.
     async fn dial(
         &self,
         authority: &Authority,

@@ -1,4 +1,4 @@
-//! What is promised of rollouts, one promise at a time.
+//! Examples of the rules of rollouts, one rule at a time, on the simulated cluster of `world`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[allow(dead_code)]

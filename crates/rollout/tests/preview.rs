@@ -1,4 +1,4 @@
-//! What a plan says before anything happens.
+//! Previews: openings, counts, estimates and blockers, as data and as text.
 
 #![allow(clippy::unwrap_used)]
 

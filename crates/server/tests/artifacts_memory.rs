@@ -1,4 +1,4 @@
-//! An archive of any size costs the server the same memory. Alone in its process, whose memory it looks at.
+//! A download uses the same memory for an archive of any size. Alone in its process, whose memory it measures.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

@@ -1,4 +1,4 @@
-//! The history of a cluster: true, complete and in order, as those who call the server see it.
+//! The audit log through the API: complete, in order, and true.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

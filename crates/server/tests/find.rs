@@ -1,5 +1,4 @@
-//! The endpoint that every host asks, by clients of all kinds: what it answers, and what it makes of
-//! those who ask badly, too slowly or too often.
+//! The `find` endpoint over real TLS: responses, malformed requests, slow clients and rate limits.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

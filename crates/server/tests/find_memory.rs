@@ -1,4 +1,4 @@
-//! Whoever makes up hosts costs the server no memory. Alone in its process, whose memory it looks at.
+//! Requests for unknown hosts do not grow the server's memory. Alone in its process, whose memory it measures.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

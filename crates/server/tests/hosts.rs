@@ -1,4 +1,4 @@
-//! What hosts may ask for, asked directly: joining, renewing, and heartbeats that are not as they should be.
+//! The agent API called directly: joining, renewal, and malformed heartbeats.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::Channel;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// This one.
 fn new_release() -> Release {
@@ -83,7 +83,7 @@ impl Member {
                 listed.get_ref().migrations.iter().any(|migration| migration.number == 1 && migration.success)
             }
         };
-        eventually("the migration is applied", PATIENCE, applied).await;
+        eventually("the migration is applied", TIMEOUT, applied).await;
     }
 
     async fn stop(self) {

@@ -1,5 +1,5 @@
-//! What an operator sees of migrations at a server: failures told everywhere, serving that goes on, and
-//! `apply` after the cause was mended.
+//! Migrations as an operator sees them: failures are reported everywhere, the server keeps running, and `apply` works
+//! once the cause is fixed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Running {
     server: Server,
@@ -52,7 +52,7 @@ impl Running {
         let attempt = async || self.client().apply_migrations(ApplyMigrationsRequest {}).await.map(drop);
         let idle =
             async || !attempt().await.is_err_and(|refused| refused.message().contains("applied already"));
-        eventually("the run at the start has ended", PATIENCE, idle).await;
+        eventually("the run at the start has ended", TIMEOUT, idle).await;
         attempt().await
     }
 
@@ -80,7 +80,7 @@ impl Running {
 
     async fn shows(&self, number: u32, outcome: &str) {
         let what = format!("migration {number} shows {outcome}");
-        eventually(&what, PATIENCE, async || self.metric(number, outcome).await).await;
+        eventually(&what, TIMEOUT, async || self.metric(number, outcome).await).await;
     }
 
     async fn serves(&self) {

@@ -1,4 +1,4 @@
-//! What a server finds, makes and refuses when it starts.
+//! Server start: the cluster and files that it creates or reuses, and what it refuses.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

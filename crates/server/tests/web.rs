@@ -1,4 +1,4 @@
-//! The dashboard over real HTTPS, as a browser sees it, and as others try to.
+//! The dashboard over real HTTPS, by a scripted HTTP client.
 
 #![allow(clippy::unwrap_used, dead_code)]
 

@@ -25,7 +25,7 @@ pub struct Etcd {
     member: Member,
 }
 
-/// What is special about an etcd that is to be started.
+/// Options of an etcd to start.
 #[derive(Debug, Default)]
 pub struct EtcdBuilder<'a> {
     certificates: Option<&'a Certificates>,
@@ -39,7 +39,7 @@ pub struct EtcdCluster {
 }
 
 impl Etcd {
-    /// Starts one that anybody may use.
+    /// Starts one without authentication.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
@@ -65,7 +65,7 @@ impl Etcd {
         self.member.client_url()
     }
 
-    /// Runs `etcdctl`, for what the code under test has no business doing; panics when that fails.
+    /// Runs `etcdctl`, for administration that the code under test never does; panics if it fails.
     pub async fn ctl(&self, arguments: &[&str]) -> String {
         self.member.ctl(arguments).await
     }
@@ -185,7 +185,7 @@ impl EtcdCluster {
     }
 }
 
-/// Starts members that know each other; again with other ports if somebody took one meanwhile.
+/// Starts the members of a cluster; retries with other ports if one was taken meanwhile.
 async fn start_all<const N: usize>(scheme: &'static str, flags: &[String]) -> [Member; N] {
     assert!(is_installed("etcd") && is_installed("etcdctl"), "etcd is not installed: run `make test-deps`");
     for _ in 0..STARTS {

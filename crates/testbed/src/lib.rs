@@ -1,4 +1,4 @@
-//! The real components that tests run against.
+//! The real components that tests run against: etcd, servers, booted machines, proxies and certificates. For tests only.
 
 mod cache;
 mod certificates;

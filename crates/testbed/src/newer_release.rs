@@ -1,8 +1,8 @@
-//! Stored records as a release that does not exist yet would write them: with fields that nobody knows.
+//! Adds unknown fields to stored records, as a future release would, and checks that they survive.
 
 use serde_json::{Value, json};
 
-/// Objects whose keys are names that somebody gave, not fields, and an enum's value, which has one key.
+/// Objects whose keys are user-given names and not fields, and an enum's value, which has one key.
 const NOT_STRUCTS: [&str; 3] = ["node_labels", "instance_labels", "state"];
 
 /// The document with an unknown field in every object of it.

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 const UNLIMITED: i64 = i64::MAX;
 
-/// Stands between a client and a server and breaks off where a test wants it to.
+/// Forwards a connection and cuts it where a test asks for it.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -35,7 +35,7 @@ impl Proxy {
                 tokio::spawn(async move {
                     let _ = opens.wait_for(|blocked| !*blocked).await;
                     if let Ok(server) = TcpStream::connect(endpoint).await {
-                        // What was on the way when the network went never arrives.
+                        // Data in transit when the network is blocked is lost.
                         let (mut client, mut server) = (client, server);
                         let blocked = async { drop(blocks.wait_for(|blocked| *blocked).await) };
                         tokio::select! {
@@ -50,7 +50,7 @@ impl Proxy {
         Self { address, answers, blocked, task }
     }
 
-    /// Lets nothing through any more, without a word to either side, until it is told otherwise.
+    /// Blocks or unblocks the network: while blocked, data is dropped and connections stay open.
     pub fn set_blocked(&self, blocked: bool) {
         self.blocked.send_replace(blocked);
     }
@@ -60,8 +60,7 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Breaks the connection off once that many more bytes have come back from the server. Later
-    /// connections are whole again.
+    /// Cuts the connection after that many more bytes from the server. Later connections are not affected.
     pub fn cut_after(&self, bytes: u32) {
         self.answers.store(bytes.into(), Ordering::SeqCst);
     }

@@ -8,14 +8,14 @@ use serde_json::Value;
 /// Longer than any command takes that a test waits for.
 const SECONDS: &str = "60";
 
-/// What a command did, so that a test can say in one word what it expects of it.
+/// The result of a command, with the common assertions.
 #[derive(Debug)]
 pub struct Ran {
     /// The exit code; none if it was killed.
     pub code: Option<i32>,
-    /// What it answered.
+    /// Standard output.
     pub stdout: String,
-    /// What else it said.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -25,21 +25,21 @@ impl Ran {
         command.output().expect("a command that can be started").into()
     }
 
-    /// The answer of a command that went well.
+    /// Standard output of a command that must succeed.
     #[track_caller]
     pub fn good(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// The answer of a command that was asked for JSON.
+    /// The JSON output of a command that must succeed.
     #[track_caller]
     pub fn json(self) -> Value {
         let answer = self.good();
         serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
 
-    /// What it said when it ended with `code`: one error, without a backtrace, and no answer.
+    /// Standard error of a command that must exit with `code`: one error, no backtrace, and nothing on standard output.
     #[track_caller]
     pub fn bad(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -55,7 +55,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// A command that ends, and knows no settings of whoever runs the tests.
+/// A command with a time limit and without the developer's own settings.
 pub fn bounded(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", SECONDS]).arg(program).stdin(Stdio::null());
@@ -63,7 +63,7 @@ pub fn bounded(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Keeps what is set for whoever runs the tests from the programs that they run.
+/// Removes the developer's own settings from the environment of a command.
 pub fn forget_settings(command: &mut Command) {
     let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REFIT_"));
     for (name, _) in ours {

@@ -9,7 +9,7 @@ use crate::ran::{Ran, bounded};
 use crate::{Process, eventually};
 
 /// For a server that starts on a busy machine, beside others.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const ANY_PORT: &str = "127.0.0.1:0";
 
 /// A running `refit server` on ports of its own, and its administrator.
@@ -22,7 +22,7 @@ pub struct Server {
     address: String,
 }
 
-/// By what a host joins.
+/// What a host needs to join.
 #[derive(Debug)]
 pub struct Invitation {
     /// The secret that lets it in.
@@ -54,7 +54,7 @@ impl Server {
     }
 
     async fn answers(&mut self) {
-        eventually("the server answers", PATIENCE, || {
+        eventually("the server answers", TIMEOUT, || {
             assert!(!self.process.has_ended(), "the server ended:\n{}", self.log());
             let answer = self.ctl(&["status", "--format", "json"]);
             let status = if answer.code == Some(0) { answer.json() } else { Value::Null };
@@ -66,12 +66,12 @@ impl Server {
         .await;
     }
 
-    /// Ends it as a crash would; nothing is heard of it any more.
+    /// Kills it, as a crash would.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// As a crash and its service manager would: it is back at the same address.
+    /// Kills and restarts it at the same address, as a crash and a service manager would.
     pub async fn crash_and_restart(&mut self) {
         self.process.kill();
         self.process = launch(&self.line, &self.data, &self.address);
@@ -83,7 +83,7 @@ impl Server {
         Ran::of(bounded(&self.program).args(["ctl", "--data-dir"]).arg(&self.data).args(arguments))
     }
 
-    /// What `refitctl` answers to a program, for what must go well.
+    /// The JSON output of a `refitctl` command that must succeed.
     #[track_caller]
     pub fn ask(&self, arguments: &[&str]) -> Value {
         self.ctl(&[&["--format", "json"], arguments].concat()).json()
@@ -112,7 +112,7 @@ impl Server {
         self.process.pid()
     }
 
-    /// Everything that it has said since it was first started.
+    /// Its log since the first start.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.data.with_extension("log")).expect("the log of the server")
     }

@@ -11,8 +11,7 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, within: Duration, 
     until_seen(what, within, holds, |holds| *holds).await;
 }
 
-/// Waits until what is seen is as it should be, and gives it; what was seen last is told when that does not happen
-/// within the bound.
+/// Polls until the observed value is good and returns it; panics with the last value after the deadline.
 pub async fn until_seen<T: Debug, F: Future<Output = T>>(
     what: &str,
     within: Duration,

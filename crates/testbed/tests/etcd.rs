@@ -1,4 +1,4 @@
-//! What the tests start does not outlive them.
+//! The etcd processes of a test end with it, even if the test is killed.
 
 #![allow(clippy::unwrap_used)]
 

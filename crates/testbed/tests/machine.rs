@@ -1,4 +1,4 @@
-//! A machine is what tests take it for: a disk that outlives the power, and nothing that outlives the machine.
+//! The machine of the testbed: its disk survives a power cut, and nothing outlives the machine.
 
 #![allow(clippy::unwrap_used)]
 

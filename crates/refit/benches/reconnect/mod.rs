@@ -23,7 +23,7 @@ const AT_ONCE: usize = 3_000;
 /// When it is paused: as soon as so many quarters of the fleet are heard again.
 const QUARTERS: [usize; 3] = [1, 2, 3];
 /// For the group to open, and for the fleet to get as far as the next quarter.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// One pause.
@@ -84,7 +84,7 @@ async fn pause(operator: &mut RolloutServiceClient<Channel>) -> Outcome<Duration
     let started = Instant::now();
     operator.pause(PauseRequest::default()).await?;
     while operator.get_rollout(GetRolloutRequest::default()).await?.into_inner().paused_at.is_none() {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return Err("the server does not say that it is paused".into());
         }
     }
@@ -116,7 +116,7 @@ async fn in_flight(mut operator: RolloutServiceClient<Channel>) -> Outcome<bool>
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Outcome<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds().await? {
         if Instant::now() > end {
             return Err(format!("waited in vain: {what}").into());

@@ -1,4 +1,4 @@
-//! Records of hosts, as servers of a fleet would have left them.
+//! Host records for benchmarks, written as a server would.
 
 use std::error::Error;
 use std::path::Path;

@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show what was done, by whom, and what differs since
+    /// Show who changed what, and the differences
     Ls(Ls),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Ls {
     /// Only events since then: a time ago, like 1h or 7d, or a moment, like 2026-01-02T03:04:05Z
     #[arg(long, value_name = "TIME", value_parser = Since::from_str)]
     since: Option<Since>,
-    /// Go on and show each new event as it comes, until Ctrl-C
+    /// Keep showing new events as they arrive, until Ctrl-C
     #[arg(long)]
     follow: bool,
 }

@@ -15,10 +15,10 @@ use crate::output;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show the migrations that were run, and what became of them
+    /// Show the migrations that were run, and their results
     #[command(after_help = "Example:\n  refitctl migrations ls --format json")]
     Ls,
-    /// Apply what is outstanding, after the cause of a failure was mended
+    /// Apply outstanding migrations, after the cause of a failure was fixed
     #[command(after_help = "Example:\n  refitctl migrations apply")]
     Apply,
 }

@@ -75,7 +75,7 @@ enum Command {
         #[command(subcommand)]
         command: autoupdate::Command,
     },
-    /// Say who may speak to the cluster
+    /// Sign identities and rotate the cluster's authorities
     #[command(after_help = "Example:\n  refitctl auth sign --user alice --roles viewer --out alice.json")]
     Auth {
         #[command(subcommand)]
@@ -93,7 +93,7 @@ enum Command {
         #[command(subcommand)]
         command: tokens::Command,
     },
-    /// Show what was done to the cluster
+    /// Show the audit log of the cluster
     #[command(after_help = "Example:\n  refitctl events ls --since 1h")]
     Events {
         #[command(subcommand)]
@@ -105,7 +105,7 @@ enum Command {
         #[command(subcommand)]
         command: web::Command,
     },
-    /// Show and apply changes of the shape of stored data
+    /// Show and apply migrations of stored data
     #[command(after_help = "Examples:\n  refitctl migrations ls\n  refitctl migrations apply")]
     Migrations {
         #[command(subcommand)]

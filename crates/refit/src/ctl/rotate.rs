@@ -37,7 +37,7 @@ pub(crate) struct Rotate {
     /// Go through all phases by itself, within this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     grace_period: Option<Duration>,
-    /// Go on although some hosts or identities lag; they will have to join or be signed again
+    /// Advance although some hosts or identities lag; they will have to join or be signed again
     #[arg(long, requires = "phase")]
     force: bool,
 }

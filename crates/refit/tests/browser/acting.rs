@@ -1,4 +1,4 @@
-//! What an operator does by mouse and by keyboard, and what the server makes of it.
+//! Actions by mouse and by keyboard in a browser, and their effect on the server.
 
 use crate::chromium::{Chromium, Tab};
 use crate::stage::Stage;

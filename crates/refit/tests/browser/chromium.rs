@@ -1,4 +1,4 @@
-//! Debian's Chromium without a window, and one of its tabs with all that it complains about.
+//! Drives headless Chromium: starts it, opens tabs, and collects console errors and failed requests.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::stage::{PATIENCE, Stage};
+use crate::stage::{Stage, TIMEOUT};
 
 /// Nothing of its own is sent anywhere, and nothing but this machine can be found.
 const ARGUMENTS: [&str; 17] = [
@@ -81,14 +81,14 @@ impl Chromium {
         let process = Process::start("chromium", &arguments, &log);
         let file = profile.path().join("DevToolsActivePort");
         let mut address = None;
-        eventually("the browser listens", PATIENCE, || {
+        eventually("the browser listens", TIMEOUT, || {
             address = address_in(&file);
             let found = address.is_some();
             async move { found }
         })
         .await;
         let config = HandlerConfig { ignore_https_errors: false, ..HandlerConfig::default() };
-        let config = HandlerConfig { request_timeout: PATIENCE, ..config };
+        let config = HandlerConfig { request_timeout: TIMEOUT, ..config };
         let (browser, mut handler) = Browser::connect_with_config(address.unwrap(), config).await.unwrap();
         let handler = tokio::spawn(async move { while handler.next().await.is_some() {} });
         Self { browser, handler, _process: process, _profile: profile, origin }
@@ -212,7 +212,7 @@ impl Tab {
              document.body.textContent.replace(/\\s+/g, ' ')])()"
         );
         let see = async || self.try_js(&look).await.unwrap_or_else(Value::String);
-        until_seen(what, PATIENCE, see, |seen| seen[0] == true).await;
+        until_seen(what, TIMEOUT, see, |seen| seen[0] == true).await;
     }
 
     /// Waits until the page hears of what changes.
@@ -231,7 +231,7 @@ impl Tab {
             "window.__missed = false; addEventListener('click', (event) => {{ \
              window.__missed = event.target.closest({selector:?}) === null }}, {{ capture: true, once: true }}); 1"
         );
-        eventually(&format!("{selector} is clicked"), PATIENCE, async || {
+        eventually(&format!("{selector} is clicked"), TIMEOUT, async || {
             let Ok(found) = self.page.find_element(selector).await else { return false };
             self.js(&aim).await;
             found.click().await.is_ok() && self.try_js("window.__missed").await != Ok(Value::Bool(true))

@@ -1,4 +1,4 @@
-//! The demonstration, watched where it says that it can be: real agents and real updaters, seen from a browser.
+//! The dashboard of `refit demo`, opened at the address that it prints.
 
 use refit_testbed::Signal;
 

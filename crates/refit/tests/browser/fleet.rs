@@ -1,4 +1,4 @@
-//! Hosts of some groups that join, and do with an update what the test lets them do, when it lets them.
+//! Simulated hosts of the browser tests: they join, and succeed or fail with an update when the test says so.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How the pages look, to everyone: in light and dark, on a phone, without scripts, to an accessibility checker,
-//! and to whoever opens the pictures.
+//! Every page in light and dark mode, on a phone, without scripts and under an accessibility checker. Also writes the
+//! screenshots of the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ async fn every_page_is_fit_to_be_seen() {
     stranger.assert_calm().await;
 }
 
-/// A page, whole, for whoever wants to look at all of them.
+/// Writes a full-page screenshot to `target/screenshots/pages`, for review.
 async fn keep(tab: &Tab, path: &str, how: &str) {
     let path = path.rsplit_once("/web/").map_or(path, |(_, path)| path);
     // Codes and UUIDs are other ones each time.

@@ -1,4 +1,4 @@
-//! A rollout that is watched: the page follows, and is never loaded again.
+//! Live updates in a browser: an open page follows a rollout without a reload.
 
 use chromiumoxide::cdp::browser_protocol::input::DispatchMouseEventType;
 

@@ -1,4 +1,4 @@
-//! Pictures of pages are flat: without the filters that suit photographs they are a fraction as large.
+//! Recompresses screenshots without PNG filters, which makes flat images much smaller.
 
 use std::io::{Read, Write};
 

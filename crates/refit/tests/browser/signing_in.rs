@@ -1,4 +1,4 @@
-//! Who comes in, and what those see who may only look.
+//! Sign-in in a browser, and what a viewer without permissions sees.
 
 use crate::chromium::Chromium;
 use crate::stage::Stage;

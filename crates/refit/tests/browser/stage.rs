@@ -1,4 +1,4 @@
-//! A server with a week behind it, and hosts in groups that depend on each other.
+//! The setup of the browser tests: a server with a week of history, and hosts in groups that depend on each other.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fleet::{Crew, Fleet, OLD};
 use crate::host::{Host, ServerProcess};
 
 /// For what a slow machine takes long for.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Each of which waits for what stands before it; the last two for the same.
 pub const CREWS: [Crew; 4] = [
@@ -42,7 +42,7 @@ impl Stage {
         let pin = invitation["ca_pin"].as_str().unwrap().to_owned();
         let stage = Self { host, server, fleet, pin };
         let everyone = CREWS.iter().map(|crew| crew.hosts).sum::<usize>();
-        eventually("every host reports", PATIENCE, async || {
+        eventually("every host reports", TIMEOUT, async || {
             let nodes = stage.ctl(&["nodes", "ls"]);
             let good = |node: &&Value| {
                 let name = node["hostname"].as_str().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Stage {
     pub async fn until(&self, group: &str, field: &str, value: impl Into<Value>) {
         let value = value.into();
         let what = format!("{field} of {group} is {value}");
-        eventually(&what, PATIENCE, async || self.group(group)[field] == value).await;
+        eventually(&what, TIMEOUT, async || self.group(group)[field] == value).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Files of documents: good, faulty, too large and hostile ones.
+//! Files of documents: valid, invalid, too large and hostile ones.
 
 use std::time::{Duration, Instant};
 

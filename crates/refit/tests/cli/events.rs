@@ -1,4 +1,4 @@
-//! The history of a cluster as an operator reads it.
+//! `refitctl events ls`: the audit log in text and JSON.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A `refitctl` that goes on telling what happens.
+//! A `refitctl` that keeps running, read line by line. Used by the tests of `--follow` and `watch`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

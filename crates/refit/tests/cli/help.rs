@@ -1,4 +1,4 @@
-//! What the program says of itself.
+//! Help texts with examples for every command, and shell completions.
 
 use crate::host::{Host, Ran};
 

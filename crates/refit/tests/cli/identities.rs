@@ -1,4 +1,4 @@
-//! Who speaks to which cluster, and what is said when that is not right.
+//! Identities and addresses of `refitctl`, and its errors when they do not match the cluster.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ fn identity_files_that_cannot_be_used_are_explained() {
 }
 
 #[test]
-fn whoever_is_not_reached_is_named_with_advice() {
+fn an_unreachable_server_is_named_with_advice() {
     let host = Host::new();
     let nobody = host.ctl(&["status"]).bad(1);
     for word in ["no control plane on this host", "refit server", "--data-dir", "--server"] {
@@ -141,7 +141,7 @@ fn whoever_is_not_reached_is_named_with_advice() {
 }
 
 #[tokio::test]
-async fn an_identity_that_is_over_says_when_and_what_to_do() {
+async fn an_expired_identity_is_refused_with_its_time_and_advice() {
     let host = Host::new();
     let store = empty_store("over").await;
     let server = host.serve_with(&["--backend", &store], &[]);

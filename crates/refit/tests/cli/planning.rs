@@ -1,4 +1,4 @@
-//! What a rollout would do: without any server when files say everything, and of a cluster when they do not.
+//! `autoupdate plan` and `simulate`: from files alone without a server, and completed from a cluster.
 
 use crate::host::Host;
 

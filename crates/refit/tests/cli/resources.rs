@@ -1,4 +1,4 @@
-//! Resources and the rest of what `refitctl` shows, in text, JSON and YAML.
+//! Resources and other `refitctl` output in text, JSON and YAML.
 
 use serde_json::{Value, json};
 

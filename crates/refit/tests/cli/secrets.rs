@@ -1,4 +1,4 @@
-//! What must not be seen anywhere.
+//! No secret appears in output, errors or logs.
 
 use std::path::Path;
 

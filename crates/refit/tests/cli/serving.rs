@@ -1,4 +1,4 @@
-//! A server from its first line to its last.
+//! The lifecycle of a server process: start, health, conflicts with another server, signals and kills.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where settings come from, and what is said of those that cannot be used.
+//! The precedence of settings, and the errors of invalid ones.
 
 use std::path::Path;
 

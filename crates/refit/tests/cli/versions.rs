@@ -1,4 +1,4 @@
-//! Which version a program says it is, everywhere, and how a release makes it another.
+//! The reported version of a binary, and the stamp that a release writes into it.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;

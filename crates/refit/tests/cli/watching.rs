@@ -1,4 +1,4 @@
-//! `refitctl autoupdate watch` beside a rollout: for who looks, and for who waits for its end.
+//! `refitctl autoupdate watch` during a rollout: its output, and its exit codes for scripts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ async fn a_script_learns_that_a_group_has_halted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_looks_sees_one_status_after_the_other_until_interrupted() {
+async fn each_status_is_shown_until_interrupted() {
     let cluster = Cluster::with_hosts_that(Conduct::Upgrades).await;
     let watch = cluster.watch(&[]);
     assert_eq!(watch.line(), "Status: disabled");

@@ -1,4 +1,4 @@
-//! The way into the dashboard, from the command line to a browser.
+//! `refitctl web login`: its address signs a browser in, once.
 
 use std::process::Command;
 

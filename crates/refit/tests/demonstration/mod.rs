@@ -1,4 +1,4 @@
-//! `refit demo`, started by somebody who has just built it.
+//! Runs `refit demo` as a process and reads its output. Shared by the demo and browser tests.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
 const REFIT: &str = env!("CARGO_BIN_EXE_refit");
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// A version that does not run is given more than a minute.
 const LONG_PATIENCE: Duration = Duration::from_secs(240);
 
@@ -60,7 +60,7 @@ impl Demo {
 
     pub async fn says(&self, words: &str) {
         let what = format!("{words:?} in {}", self.folder.path().display());
-        eventually(&what, PATIENCE, async || self.told("out").contains(words)).await;
+        eventually(&what, TIMEOUT, async || self.told("out").contains(words)).await;
     }
 
     /// The directory in which everything is.

@@ -1,4 +1,4 @@
-//! A host with nothing on it but a directory, the program under two names, and the servers it runs.
+//! A test host: a directory, the binary under its two names, and the server processes that it runs.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

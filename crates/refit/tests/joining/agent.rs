@@ -1,4 +1,4 @@
-//! A running `refit agent`, and what the control plane says of it.
+//! A running `refit agent` process, and its record at the control plane.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

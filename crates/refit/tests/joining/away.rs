@@ -1,4 +1,4 @@
-//! Servers that are not there, come back, or die.
+//! Agents while servers are unreachable, restart, or die.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

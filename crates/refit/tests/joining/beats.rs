@@ -1,4 +1,4 @@
-//! What a running agent tells, how soon, and how it takes signals.
+//! Heartbeats of a running agent: contents and delay; and its signals.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The way in: the pasted line, what the host has then, and what the fleet shows of it.
+//! Joining by the pasted command: the files on the host, and the host in the fleet.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Tokens that do not let a host in, and what both sides say of it.
+//! Rejected tokens, and the errors on both sides.
 
 use std::sync::Arc;
 use std::time::Duration;

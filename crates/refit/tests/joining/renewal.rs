@@ -1,4 +1,4 @@
-//! An identity that ends soon is replaced while there is time.
+//! An agent renews its identity before it expires.
 
 use std::sync::Arc;
 use std::time::Duration;

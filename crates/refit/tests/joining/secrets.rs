@@ -1,4 +1,4 @@
-//! What must not be seen anywhere, however much is logged.
+//! No token and no key appears in logs or errors.
 
 use rustix::process::Signal;
 use serde_json::Value;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Each group's share of the fleet in percent, and how much of it may be in flight.
 const GROUPS: [(&str, usize, u32); 2] = [("staging-group", 20, 10), ("prod-group", 80, 20)];
@@ -98,7 +98,7 @@ impl Cluster {
         }
         let cluster =
             Self { _folder: folder, _etcd: etcd, servers, stores, _fleet: fleet, observers, members };
-        eventually("every host reports", PATIENCE, async || {
+        eventually("every host reports", TIMEOUT, async || {
             let nodes = cluster.servers[0].ask(&["nodes", "ls"]);
             let good = |node: &&Value| node["connected"] == true && node["version"] == "15.1.0";
             nodes.as_array().unwrap().iter().filter(good).count() == hosts
@@ -153,7 +153,7 @@ impl Cluster {
             self.assert_limits(&rollout);
             rollout["groups"].as_array().unwrap().clone()
         };
-        until_seen("every group succeeds", PATIENCE, look, |groups| {
+        until_seen("every group succeeds", TIMEOUT, look, |groups| {
             groups.len() == GROUPS.len() && groups.iter().all(|group| group["state"] == "succeeded")
         })
         .await;

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const REFIT: &str = env!("CARGO_BIN_EXE_refit");
 /// A lease of a killed server ends, and agents that lost it wait their turn, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Agents that join at once: more would only wait for each other.
 const AT_ONCE: usize = 10;
 
@@ -103,7 +103,7 @@ impl Agent {
     /// Waits for its end by itself; what it said last.
     pub async fn ends(&mut self) -> String {
         let process = std::sync::Mutex::new(&mut self.process);
-        eventually("the agent ends", PATIENCE, async || process.lock().unwrap().has_ended()).await;
+        eventually("the agent ends", TIMEOUT, async || process.lock().unwrap().has_ended()).await;
         self.log().lines().last().unwrap_or_default().to_owned()
     }
 
@@ -151,7 +151,7 @@ impl Cluster {
             cluster.agents.push(Agent { process, proxies: proxies.clone(), roles, data });
             if n % AT_ONCE == AT_ONCE - 1 {
                 let joined = async || cluster.agents.iter().all(|agent| agent.data.trust().exists());
-                eventually("the agents join", PATIENCE, joined).await;
+                eventually("the agents join", TIMEOUT, joined).await;
             }
         }
         cluster.all_connected("standby").await;
@@ -166,7 +166,7 @@ impl Cluster {
                 let good = |node: &&Value| node["connected"] == true && node["rotation_phase"] == phase;
                 nodes.as_array().unwrap().iter().filter(good).count() == self.agents.len()
             };
-            eventually("every agent is connected", PATIENCE, all).await;
+            eventually("every agent is connected", TIMEOUT, all).await;
         }
     }
 
@@ -179,7 +179,7 @@ impl Cluster {
                     rotation["lagging"].as_array().unwrap().iter().filter(|who| who["kind"] == "host");
                 rotation["phase"] == phase && hosts.count() == 0
             };
-            eventually(&format!("every host is in {phase}"), PATIENCE, follow).await;
+            eventually(&format!("every host is in {phase}"), TIMEOUT, follow).await;
         }
     }
 

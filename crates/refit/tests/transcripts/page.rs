@@ -1,4 +1,4 @@
-//! A page of documentation, as a play: what is typed, what is shown, and what happens in between.
+//! Parses a documentation page into commands, expected output, and actions of hosts in between.
 
 /// What is next on a page.
 #[derive(Debug, Clone, PartialEq, Eq)]

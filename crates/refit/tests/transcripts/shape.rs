@@ -1,4 +1,4 @@
-//! What differs from run to run is compared by its shape. Everything else is compared as it is.
+//! Compares output: values that differ between runs by their shape, everything else exactly.
 
 use std::sync::LazyLock;
 

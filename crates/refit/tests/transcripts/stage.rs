@@ -1,4 +1,4 @@
-//! Where a page is played: a server, a folder to type in, and hosts that do as the page says.
+//! Runs a documentation page: a server, a working directory, and hosts that do as the page says.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 const REFIT: &str = env!("CARGO_BIN_EXE_refit");
 /// Longer than anything on a page takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The version that hosts have before the play.
 const VERSION: &str = "15.1.0";
 
@@ -111,7 +111,7 @@ impl Stage {
                 let ask = r#"curl -sk "https://$REFIT_SERVER/v1/webapi/find""#;
                 let wanted = format!(r#""agent_auto_update":{answer},"#);
                 let tells = async || self.output(ask).0.contains(&wanted);
-                eventually(direction, PATIENCE, tells).await;
+                eventually(direction, TIMEOUT, tells).await;
                 Ok(true)
             }
             ("until", [group, state]) => self.comes(group, state).await.map(|()| true),
@@ -130,14 +130,14 @@ impl Stage {
     }
 
     async fn comes(&self, group: &str, state: &str) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let found = self.group(group);
             if found.as_ref().is_some_and(|found| found["state"] == state) {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(format!("{group} was not {state} within {PATIENCE:?}: {found:#?}"));
+                return Err(format!("{group} was not {state} within {TIMEOUT:?}: {found:#?}"));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -173,7 +173,7 @@ impl Stage {
             }
         }
         self.hosts += count;
-        eventually("every host reports", PATIENCE, async || {
+        eventually("every host reports", TIMEOUT, async || {
             let nodes = self.server.ask(&["nodes", "ls"]);
             nodes.as_array().unwrap().iter().filter(|node| node["version"] == VERSION).count() == self.hosts
         })
@@ -190,7 +190,7 @@ impl Stage {
             self.fleet.spawn(SimulatedHost::new(joined, options, self.observer.clone()).live());
             old.push(task);
         }
-        eventually("the mended hosts report", PATIENCE, async || {
+        eventually("the mended hosts report", TIMEOUT, async || {
             let nodes = self.server.ask(&["nodes", "ls"]);
             let is_mended = |node: &&Value| node.to_string().contains(r#""mended":"yes""#);
             nodes.as_array().unwrap().iter().filter(is_mended).count() == old.len()

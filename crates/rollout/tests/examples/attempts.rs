@@ -1,4 +1,4 @@
-//! What becomes of a host that was told to go.
+//! The outcomes of a started host: upgraded, failed, timed out, rolled back.
 
 use refit_rollout::HostFacts;
 use refit_types::{Group, GroupState, Outcome, Percent};

@@ -1,4 +1,4 @@
-//! What is promised while the clocks of servers differ.
+//! Servers with different clocks.
 
 use refit_types::{Group, GroupState, Percent, WeeklyWindow};
 

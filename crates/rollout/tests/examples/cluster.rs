@@ -1,4 +1,4 @@
-//! A cluster at noon, and short words for what happens in it.
+//! The cluster of the examples, and short helpers to move and inspect it.
 
 use refit_types::{
     AutoUpdate, ClusterMaintenanceConfig, Days, Group, GroupRecord, Groups, HostId, Immediate, Percent,

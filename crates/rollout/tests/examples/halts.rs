@@ -1,4 +1,4 @@
-//! When a group stops because too many did not make it, and what ends that.
+//! When a group halts because too many hosts failed or timed out, and how a run resumes it.
 
 use refit_types::{GroupState, Outcome};
 

@@ -1,4 +1,4 @@
-//! What is promised of servers that are behind: their watch lags, or what they decided comes late.
+//! Servers that lag: with a slow watch, or with commits that arrive late.
 
 use refit_types::{GroupState, Revision};
 

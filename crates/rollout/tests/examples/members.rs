@@ -1,4 +1,4 @@
-//! Who belongs to a group, and how many of them go at once.
+//! Membership of groups, and the limit of hosts in flight.
 
 use refit_types::{Group, GroupState, Percent};
 

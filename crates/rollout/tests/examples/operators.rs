@@ -1,4 +1,4 @@
-//! What an operator changes under way.
+//! Changes by operators during a rollout.
 
 use refit_types::{Group, Percent};
 

@@ -1,4 +1,4 @@
-//! Groups that wait for others.
+//! Groups that require others.
 
 use refit_types::{Group, GroupState, Percent};
 

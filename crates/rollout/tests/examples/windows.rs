@@ -1,4 +1,4 @@
-//! When a group is open, and for whom.
+//! Maintenance windows: when hosts start, and what happens when a window closes.
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{Group, GroupState, Percent, WeeklyWindow};

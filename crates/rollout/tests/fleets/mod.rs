@@ -1,4 +1,4 @@
-//! Plans and fleets that the tests of what would happen share.
+//! Plans and fleets that the preview and simulation tests share.
 
 use jiff::Timestamp;
 use refit_rollout::{Behaviour, Cohort, Plan, Simulation};

@@ -14,9 +14,9 @@ pub use calendar::{next_opening, open_window};
 const EXPIRY: i64 = 30;
 const POLLING: i64 = 600;
 
-/// What operators said, as it is stored.
+/// The stored settings of operators.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct Settings {
     pub config: ClusterMaintenanceConfig,
     pub rollout: RolloutRecord,
 }
@@ -81,7 +81,7 @@ pub fn last_attempt(host_record: &HostRecord) -> u64 {
     stored.chain(acknowledged).chain(undone).max().unwrap_or(0)
 }
 
-impl Said {
+impl Settings {
     pub fn groups(&self) -> &[Group] {
         match self.rollout.schedule {
             Schedule::Regular => &self.config.agent_auto_update_groups.regular,
@@ -94,7 +94,7 @@ impl Said {
         self.groups().iter().find(|group| group.name.as_str() == name).unwrap()
     }
 
-    /// What is said of the host's upgrade in this epoch, in a group that there is.
+    /// The host's upgrade in this epoch, if its group exists.
     pub fn upgrade_of<'a>(&self, host_record: &'a HostRecord) -> Option<&'a Upgrade> {
         let upgrade = host_record.upgrade.as_deref()?;
         let is_known = self.groups().iter().any(|group| group.name == upgrade.group_name);
@@ -300,18 +300,20 @@ pub fn takes(selector: &Selector, host_record: &HostRecord) -> bool {
         && agent.is_none_or(|role| report.instance_labels.get("role") == Some(&role))
 }
 
-/// Whether operators said something that begins a new epoch.
+/// Whether a change of the settings begins a new epoch.
 pub fn begins_an_epoch(
-    before: &Said,
+    before: &Settings,
     version: &Version,
     schedule: Schedule,
     config: &ClusterMaintenanceConfig,
 ) -> bool {
     let rollout = RolloutRecord { version: version.clone(), schedule, ..before.rollout.clone() };
-    let said = Said { config: config.clone(), rollout };
-    let gist = |said: &Said| -> Vec<_> {
-        let groups = said.groups().iter();
+    let settings = Settings { config: config.clone(), rollout };
+    let gist = |settings: &Settings| -> Vec<_> {
+        let groups = settings.groups().iter();
         groups.map(|group| (group.name.clone(), group.agents.clone(), group.requires.clone())).collect()
     };
-    before.rollout.version != *version || before.rollout.schedule != schedule || gist(before) != gist(&said)
+    before.rollout.version != *version
+        || before.rollout.schedule != schedule
+        || gist(before) != gist(&settings)
 }

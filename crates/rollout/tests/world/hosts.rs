@@ -98,7 +98,7 @@ impl World {
                     let mut host_record = joined(id, now);
                     let mut report = report(version(0), labels(*role));
                     report.hint_acknowledged = u64::from(*acknowledged);
-                    let wanted = self.said().rollout.version.clone();
+                    let wanted = self.settings().rollout.version.clone();
                     tell(&mut report, &HostStep::Fail, u64::from(*undone), &wanted, now);
                     host_record.report = Some(report);
                     host_record.server = Some("one".into());
@@ -116,7 +116,7 @@ impl World {
                 host_record.server = None;
             }),
             step => {
-                let wanted = self.said().rollout.version.clone();
+                let wanted = self.settings().rollout.version.clone();
                 self.change_report(id, |report, attempt| tell(report, step, attempt, &wanted, now));
             }
         }
@@ -137,9 +137,9 @@ impl World {
         let now = self.now;
         self.change(id, |host_record| {
             let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
-            let mut said = host_record.report.take().unwrap_or_else(|| report(version(0), labels(0)));
-            change(&mut said, attempt);
-            host_record.report = Some(said);
+            let mut reported = host_record.report.take().unwrap_or_else(|| report(version(0), labels(0)));
+            change(&mut reported, attempt);
+            host_record.report = Some(reported);
             host_record.server = Some("one".into());
             host_record.last_seen = now;
         });
@@ -147,10 +147,10 @@ impl World {
 
     fn remove(&mut self, id: HostId) {
         let Some(host_record) = self.store.records.host_record(id).cloned() else { return };
-        let said = self.said();
-        let plan = refit_rollout::Plan::new(&said.rollout, Default::default(), &said.config);
+        let settings = self.settings();
+        let plan = refit_rollout::Plan::new(&settings.rollout, Default::default(), &settings.config);
         let facts = facts(&plan, &host_record);
-        let upgrade = said.upgrade_of(&host_record).cloned();
+        let upgrade = settings.upgrade_of(&host_record).cloned();
         let group = upgrade.as_ref().map(|upgrade| {
             let name = upgrade.group_name.to_string();
             let record = self.store.records.group(&name);
@@ -162,7 +162,7 @@ impl World {
 
     /// Hosts that are told to go: each acknowledges, and if its bit is set, has the version.
     pub fn hosts_go(&mut self, some: u16) {
-        let wanted = self.said().rollout.version.clone();
+        let wanted = self.settings().rollout.version.clone();
         for (n, id) in self.ids.clone().into_iter().enumerate() {
             if self.is_in_flight(id)
                 && self.store.records.host_record(id).is_some_and(|host| host.server.is_some())
@@ -179,7 +179,7 @@ impl World {
     }
 
     fn is_in_flight(&self, id: HostId) -> bool {
-        let upgrade = self.store.records.host_record(id).and_then(|host| self.said().upgrade_of(host));
+        let upgrade = self.store.records.host_record(id).and_then(|host| self.settings().upgrade_of(host));
         upgrade.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none())
     }
 
@@ -218,10 +218,10 @@ impl World {
     /// How long this host takes: less than its group allows.
     fn arrives_at(&self, id: HostId) -> Option<Timestamp> {
         let host = self.store.records.host_record(id).filter(|_| self.is_in_flight(id))?;
-        let upgrade = self.said().upgrade_of(host)?;
-        let allowed = self.said().group(upgrade.group_name.as_str()).timeout_seconds;
+        let upgrade = self.settings().upgrade_of(host)?;
+        let allowed = self.settings().group(upgrade.group_name.as_str()).timeout_seconds;
         let takes = i64::from((id.uuid().as_u128() % u128::from(allowed)) as u32).max(1);
-        Some(after(upgrade.start_time?, takes)).filter(|_| self.said().has_acknowledged(host))
+        Some(after(upgrade.start_time?, takes)).filter(|_| self.settings().has_acknowledged(host))
     }
 
     pub fn next_arrival(&self) -> Option<Timestamp> {
@@ -229,7 +229,7 @@ impl World {
     }
 
     pub fn hosts_arrive(&mut self) {
-        let wanted = self.said().rollout.version.clone();
+        let wanted = self.settings().rollout.version.clone();
         for id in self.ids.clone() {
             if self.arrives_at(id).is_some_and(|at| at <= self.now) {
                 self.change_report(id, |report, _| settle(report, wanted.clone()));

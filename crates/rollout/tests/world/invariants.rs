@@ -48,19 +48,19 @@ fn exceeds(count: u32, percent: u8, members: u32) -> bool {
 /// What is true of the store, whatever happened.
 pub fn of_the_store(world: &mut World) -> Held {
     let (store, now) = (&world.store, world.now);
-    let (records, said) = (&store.records, store.records.said());
+    let (records, settings) = (&store.records, store.records.settings());
     let hosts = records.host_records();
     let mut in_flight_now = std::collections::BTreeMap::new();
-    for group in said.groups() {
+    for group in settings.groups() {
         let name = group.name.as_str();
         let record = records.group(name);
-        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let count = settings.recount(name, record.round, &hosts, &store.gone);
         let recounted =
             [count.members, count.removed, count.in_flight, count.upgraded, count.failed, count.timed_out];
         hold!(COUNTS, counts(&record) == recounted, "{name}: {recounted:?} is not in {record:?}");
 
-        let limit = said.limit(name, count.members);
-        let key = (said.rollout.epoch, name.to_owned());
+        let limit = settings.limit(name, count.members);
+        let key = (settings.rollout.epoch, name.to_owned());
         let before = world.in_flight.get(&key).copied().unwrap_or(0);
         let allowed = if before > limit { before } else { limit };
         hold!(
@@ -104,13 +104,14 @@ pub fn of_the_servers(world: &World) -> Held {
 }
 
 fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
-    let said = world.store.records.said();
+    let settings = world.store.records.settings();
     for ((_, name), since) in &world.halted {
         if after(*since, 5) >= world.now {
             continue;
         }
         for host in world.store.records.host_records() {
-            let is_member = said.upgrade_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
+            let is_member =
+                settings.upgrade_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
             let told = server.engine.view().answer(Some(host.host_id), world.now + server.skew).auto_update;
             hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
         }
@@ -119,21 +120,21 @@ fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
 }
 
 fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Held {
-    let said = records.said();
-    for (position, group) in said.groups().iter().enumerate() {
+    let settings = records.settings();
+    for (position, group) in settings.groups().iter().enumerate() {
         let name = group.name.as_str();
         let record = records.group(name);
         hold!(PROGRESS, engine.view().group_record(position) == Some(&record), "{name}: {record:?}");
-        let count = said.recount(name, record.round, &records.host_records(), &store.gone);
+        let count = settings.recount(name, record.round, &records.host_records(), &store.gone);
         let progress = engine.view().progress(position);
         let expected =
-            [said.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
+            [settings.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
         let found = [progress.limit, progress.held, progress.away, progress.ready, progress.newcomers];
         hold!(PROGRESS, found == expected, "{name}: {progress:?}, recounted {expected:?}");
     }
     let alone: Vec<_> =
-        records.host_records().into_iter().filter(|host| said.group_of(host).is_none()).collect();
-    let have_it = alone.iter().filter(|host| said.has_version(host)).count();
+        records.host_records().into_iter().filter(|host| settings.group_of(host).is_none()).collect();
+    let have_it = alone.iter().filter(|host| settings.has_version(host)).count();
     let expected = (alone.len() as u32, have_it as u32);
     hold!(
         PROGRESS,
@@ -145,20 +146,20 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
 }
 
 fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
-    let said = records.said();
+    let settings = records.settings();
     let record = |name: &str| records.group(name);
     let strangers = [None, Some(HostId::new(Uuid::from_u128(u128::MAX)))].map(|host| (host, None));
     let known = records.host_records().into_iter().map(|host| (Some(host.host_id), Some(host)));
     for (id, host_record) in known.chain(strangers) {
-        let expected = said.answer(host_record, record, now);
+        let expected = settings.answer(host_record, record, now);
         let answer = engine.view().answer(id, now);
         let found = (answer.auto_update, answer.jitter_seconds, answer.attempt);
         hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
         let Some((id, host_record)) = id.zip(host_record) else { continue };
         let wanted = answer.auto_update
-            && !said.runs_version(host_record)
-            && !said.is_held(host_record)
-            && said.upgrade_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
+            && !settings.runs_version(host_record)
+            && !settings.is_held(host_record)
+            && settings.upgrade_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
         let expected = wanted.then_some(answer.attempt);
         hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
     }
@@ -190,9 +191,9 @@ pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Hel
 
 /// What must be true of a decision that is about to be stored.
 pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: Timestamp) -> Held {
-    let (records, said) = (&store.records, store.records.said());
-    let name = said.groups()[decision.group].name.as_str();
-    let group = said.group(name);
+    let (records, settings) = (&store.records, store.records.settings());
+    let name = settings.groups()[decision.group].name.as_str();
+    let group = settings.group(name);
     let (before, record) = (records.group(name), &decision.record);
     hold!(RESTART, decision.before == before, "{name}: made from {:?}, not {before:?}", decision.before);
     let hosts: BTreeSet<HostId> = decision.transitions.iter().map(|planned| planned.host).collect();
@@ -248,23 +249,27 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     let is_opened = before.window.map(|window| window.start) != record.window.map(|window| window.start);
     if record.window.is_some() && !record.admitting && (is_opened || before.admitting) {
         let forgotten = hosts.iter().find(|host| {
-            said.group_of(host) == Some(name)
-                && said.upgrade_of(host).is_none()
+            settings.group_of(host) == Some(name)
+                && settings.upgrade_of(host).is_none()
                 && is_live(host, now)
                 && decision.transitions.iter().all(|planned| planned.host != host.host_id)
         });
         hold!(TRANSITIONS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
     }
     let ready = hosts.iter().filter(|host| {
-        said.group_of(host) == Some(name) && said.doing(host, record.round) == Some(Doing::Ready)
+        settings.group_of(host) == Some(name) && settings.doing(host, record.round) == Some(Doing::Ready)
     });
     let next: Vec<HostId> = ready.map(|host| host.host_id).take(started.len()).collect();
     hold!(START, next == started, "{name}: {started:?} started, {next:?} were next");
     if record.state == GroupState::Succeeded && before.state != GroupState::Succeeded {
-        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let count = settings.recount(name, record.round, &hosts, &store.gone);
         let is_done = record.sealed && count.in_flight + count.ready + count.uncounted == 0;
         hold!(SETTLES, is_done, "{name} succeeded too early: {count:?}");
-        hold!(SETTLES, said.may_leave(name, &hosts, record, now), "{name} left too many behind: {count:?}");
+        hold!(
+            SETTLES,
+            settings.may_leave(name, &hosts, record, now),
+            "{name} left too many behind: {count:?}"
+        );
     }
     Ok(())
 }
@@ -272,18 +277,18 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
 /// A group is sealed with every host that was there when its record, or that of the epoch, was written. Which of
 /// those that came later are taken in depends on how much of the watch the server has seen.
 fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> Held {
-    let (records, said) = (&store.records, store.records.said());
-    let name = said.groups()[decision.group].name.as_str();
+    let (records, settings) = (&store.records, store.records.settings());
+    let name = settings.groups()[decision.group].name.as_str();
     let is_sealed = decision.before.admitting && !decision.record.admitting;
     // A window that closes, or a halt, ends it early.
     if !is_sealed || decision.record.window.is_none() {
         return Ok(());
     }
-    let written = decision.revision.unwrap_or_default().max(records.said.revision);
+    let written = decision.revision.unwrap_or_default().max(records.settings.revision);
     let were_there = records.hosts.values().filter(|stored| stored.revision <= written);
     let forgotten = were_there.filter_map(|stored| stored.value.as_deref()).find(|host| {
-        said.group_of(host) == Some(name)
-            && said.upgrade_of(host).is_none()
+        settings.group_of(host) == Some(name)
+            && settings.upgrade_of(host).is_none()
             && is_live(host, now)
             && decision.transitions.iter().all(|planned| planned.host != host.host_id)
     });
@@ -298,16 +303,16 @@ fn may_start(
     record: &GroupRecord,
     now: Timestamp,
 ) -> Held {
-    let said = records.said();
+    let settings = records.settings();
     let in_window = record.window.is_some_and(|window| window.start <= now && now < window.end);
-    let is_open = in_window && said.is_open(name, before, now);
+    let is_open = in_window && settings.is_open(name, before, now);
     hold!(START, is_open, "{name}: started at {now}, outside its window");
     hold!(START, !before.is_halted() && !record.is_halted(), "{name}: started after a halt");
-    hold!(START, said.config.agent_auto_update.enabled, "{name}: started while updates are off");
-    let is_paused = said.rollout.paused.is_some() || before.paused.is_some();
+    hold!(START, settings.config.agent_auto_update.enabled, "{name}: started while updates are off");
+    let is_paused = settings.rollout.paused.is_some() || before.paused.is_some();
     hold!(START, !is_paused, "{name}: started while paused");
     hold!(START, record.sealed && !record.admitting, "{name}: started before all members were added");
-    for required in said.required(name) {
+    for required in settings.required(name) {
         let state = records.group(&required).state;
         hold!(START, state == GroupState::Succeeded, "{name}: started while {required} is {state:?}");
     }
@@ -323,14 +328,14 @@ fn is_fair(
     transition: HostTransition,
     now: Timestamp,
 ) -> bool {
-    let (said, record) = (store.records.said(), &decision.record);
-    let name = said.groups()[decision.group].name.as_str();
-    let present = said.upgrade_of(host_record);
+    let (settings, record) = (store.records.settings(), &decision.record);
+    let name = settings.groups()[decision.group].name.as_str();
+    let present = settings.upgrade_of(host_record);
     let in_flight = present.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none());
-    let is_here = said.group_of(host_record) == Some(name);
-    let has_it = said.has_version(host_record);
-    let is_on = said.config.agent_auto_update.enabled;
-    let is_lost = said.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
+    let is_here = settings.group_of(host_record) == Some(name);
+    let has_it = settings.has_version(host_record);
+    let is_on = settings.config.agent_auto_update.enabled;
+    let is_lost = settings.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
     is_here
         && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
@@ -339,24 +344,29 @@ fn is_fair(
                     && has_it == (transition == HostTransition::AdmitUpgraded)
                     && record.window.is_some()
             }
-            HostTransition::Start => said.doing(host_record, record.round) == Some(Doing::Ready),
+            HostTransition::Start => settings.doing(host_record, record.round) == Some(Doing::Ready),
             HostTransition::Revoke => {
-                let in_vain = record.window.is_none() && said.goes_in_vain(host_record);
-                in_flight && !has_it && !said.is_undone(host_record) && (said.is_held(host_record) || in_vain)
+                let in_vain = record.window.is_none() && settings.goes_in_vain(host_record);
+                in_flight
+                    && !has_it
+                    && !settings.is_undone(host_record)
+                    && (settings.is_held(host_record) || in_vain)
             }
             HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
                     present.is_some_and(|upgrade| matches!(upgrade.outcome, Some(Outcome::Upgraded { .. })));
                 present.is_some() && has_it && !already
             }
-            HostTransition::Finish(AttemptEnd::Undone) => in_flight && !has_it && said.is_undone(host_record),
+            HostTransition::Finish(AttemptEnd::Undone) => {
+                in_flight && !has_it && settings.is_undone(host_record)
+            }
             HostTransition::Finish(AttemptEnd::Lost) => is_on && in_flight && !has_it && is_lost,
             HostTransition::Finish(AttemptEnd::TimedOut) => {
                 is_on
                     && in_flight
                     && !has_it
                     && !is_lost
-                    && said.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now)
+                    && settings.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now)
             }
         }
 }
@@ -400,23 +410,23 @@ pub fn of_a_transition(
 /// What must be true once no server that knows everything has anything left to decide.
 pub fn of_what_is_settled(world: &World) -> Held {
     let (store, now) = (&world.store, world.now);
-    let (records, said) = (&store.records, store.records.said());
+    let (records, settings) = (&store.records, store.records.settings());
     let hosts = records.host_records();
-    for group in said.groups() {
+    for group in settings.groups() {
         let name = group.name.as_str();
         let record = records.group(name);
-        let count = said.recount(name, record.round, &hosts, &store.gone);
+        let count = settings.recount(name, record.round, &hosts, &store.gone);
         let too_many = exceeds(record.failed, group.max_failed_before_halt.get(), record.members)
             || exceeds(record.timed_out, group.max_timeout_before_halt.get(), record.members);
         hold!(SETTLES, record.is_halted() || !too_many, "{name} goes on: {record:?}");
-        let enabled = said.config.agent_auto_update.enabled;
-        let requires = said.required(name);
+        let enabled = settings.config.agent_auto_update.enabled;
+        let requires = settings.required(name);
         let may_start = enabled
             && !record.is_halted()
-            && said.rollout.paused.is_none()
+            && settings.rollout.paused.is_none()
             && record.paused.is_none()
             && requires.iter().all(|name| records.group(name).state == GroupState::Succeeded);
-        let is_open = enabled && said.is_open(name, &record, now) && !record.is_halted();
+        let is_open = enabled && settings.is_open(name, &record, now) && !record.is_halted();
         let is_ahead = enabled && record.window.is_some_and(|window| window.start > now);
         let may_be_open = is_open || is_ahead;
         hold!(SETTLES, may_be_open || record.window.is_none(), "{name} stays open at {now}: {record:?}");
@@ -425,15 +435,15 @@ pub fn of_what_is_settled(world: &World) -> Held {
         let must_be_open = is_open && may_start && has_work && !is_over && !is_ahead;
         hold!(SETTLES, !must_be_open || record.window.is_some(), "{name} does not open: {record:?}");
         hold!(SETTLES, !must_be_open || !record.admitting, "{name} is not ready: {record:?}");
-        let has_room = count.in_flight < said.limit(name, count.members);
+        let has_room = count.in_flight < settings.limit(name, count.members);
         hold!(SETTLES, !(must_be_open && has_room && count.ready > 0), "{name} does not start: {count:?}");
         let is_done = record.sealed
             && !record.admitting
             && !record.is_halted()
             && count.in_flight + count.ready + count.uncounted == 0
-            && said.may_leave(name, &hosts, &record, now);
+            && settings.may_leave(name, &hosts, &record, now);
         hold!(SETTLES, !is_done || record.state == GroupState::Succeeded, "{name} is done: {record:?}");
-        for host in hosts.iter().filter(|host| said.group_of(host) == Some(name)) {
+        for host in hosts.iter().filter(|host| settings.group_of(host) == Some(name)) {
             is_settled(world, host, &record)?;
         }
     }
@@ -442,19 +452,19 @@ pub fn of_what_is_settled(world: &World) -> Held {
 
 /// A server that nobody wakes sleeps until the next thing is due, and not for longer.
 pub fn of_sleep(world: &World) -> Held {
-    let (said, now) = (world.store.records.said(), world.now);
+    let (settings, now) = (world.store.records.settings(), world.now);
     for server in &world.servers {
         let mut due: Vec<Timestamp> = Vec::new();
-        for group in said.groups() {
+        for group in settings.groups() {
             due.push(crate::model::next_opening(&group.window, now));
             due.extend(world.store.records.group(group.name.as_str()).window.map(|window| window.end));
         }
         for host in world.store.records.host_records() {
             let round = |name: &str| world.store.records.group(name).round;
-            let doing = said.group_of(host).and_then(|name| said.doing(host, round(name)));
+            let doing = settings.group_of(host).and_then(|name| settings.doing(host, round(name)));
             if doing == Some(Doing::InFlight) {
-                due.extend(said.times_out_at(host, server.reachable_since));
-                due.extend(said.is_lost_at(host, server.reachable_since));
+                due.extend(settings.times_out_at(host, server.reachable_since));
+                due.extend(settings.is_lost_at(host, server.reachable_since));
             }
         }
         let wakes = server.engine.wake_at(now);
@@ -466,22 +476,22 @@ pub fn of_sleep(world: &World) -> Held {
 }
 
 fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
-    let (said, now) = (world.store.records.said(), world.now);
-    let Some(doing) = said.doing(host, record.round) else { return Ok(()) };
-    let is_late = said.has_version(host) && doing != Doing::Upgraded;
+    let (settings, now) = (world.store.records.settings(), world.now);
+    let Some(doing) = settings.doing(host, record.round) else { return Ok(()) };
+    let is_late = settings.has_version(host) && doing != Doing::Upgraded;
     hold!(SETTLES, !is_late, "the success of {host:?} is not counted");
     if doing != Doing::InFlight {
         return Ok(());
     }
-    let is_over = said.is_held(host)
-        || said.is_undone(host)
+    let is_over = settings.is_held(host)
+        || settings.is_undone(host)
         || world.servers.iter().any(|server| {
-            let lost = said.is_lost_at(host, server.reachable_since);
-            let timed_out = said.times_out_at(host, server.reachable_since);
+            let lost = settings.is_lost_at(host, server.reachable_since);
+            let timed_out = settings.times_out_at(host, server.reachable_since);
             lost.into_iter().chain(timed_out).any(|at| at <= now)
         });
     hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
-    let is_in_vain = record.window.is_none() && said.goes_in_vain(host);
+    let is_in_vain = record.window.is_none() && settings.goes_in_vain(host);
     hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A small cluster: one store, some servers that know it more or less, hosts that do as they like, and
-//! operators. After every step all invariants are held against it.
+//! The cluster of the property tests: one store, servers with stale caches, random hosts and operators. All invariants
+//! are checked after every step.
 
 mod hosts;
 pub mod invariants;
@@ -13,7 +13,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{ClusterMaintenanceConfig, HostId, RolloutRecord, Schedule};
 
-use crate::model::{Said, after};
+use crate::model::{Settings, after};
 pub use hosts::HostStep;
 use invariants::{COUNTS, ENDS, EPOCH, Held, SETTLES, hold};
 pub use operators::{OperatorStep, expression};
@@ -64,7 +64,7 @@ pub enum Step {
     Hear { server: u8, count: u8 },
     /// A server's watch tells it again what it has told before.
     HearAgain { server: u8, back: u8 },
-    /// A server reads what operators said and the records of groups, whatever its watch has told it.
+    /// A server reads the operators' settings and the records of groups, however far its watch is.
     Look { server: u8 },
     /// A server hears everything.
     HearAll { server: u8 },
@@ -111,15 +111,15 @@ impl World {
         let version = operators::version(1);
         let fingerprint = refit_rollout::fingerprint(&version, Schedule::Regular, &config);
         let rollout = RolloutRecord::begun(1, fingerprint, version, Schedule::Regular, now);
-        let store = Store::new(Said { config, rollout }, now);
+        let store = Store::new(Settings { config, rollout }, now);
         let start = |batch: &u8| Server::start(&store, now, usize::from((*batch).max(1)));
         let servers = servers.iter().map(start).collect();
         let (in_flight, halted, edges, tally) = Default::default();
         Self { now, servers, store, ids: Vec::new(), in_flight, halted, edges, tally }
     }
 
-    pub fn said(&self) -> &Said {
-        self.store.records.said()
+    pub fn settings(&self) -> &Settings {
+        self.store.records.settings()
     }
 
     /// Lets something happen, and looks whether all is still well.
@@ -307,7 +307,7 @@ impl World {
     }
 
     fn pass_to_edge(&mut self, seconds: i64) {
-        let group_windows = self.said().groups().iter().map(|group| &group.window);
+        let group_windows = self.settings().groups().iter().map(|group| &group.window);
         let edges = group_windows.flat_map(|window| {
             let closes = crate::model::open_window(window, self.now).map(|open| open.end);
             [Some(crate::model::next_opening(window, self.now)), closes]
@@ -329,12 +329,12 @@ impl World {
         self.hosts_go(u16::MAX);
         self.settle_with_hosts()?;
         let unhappy = |world: &Self| -> u32 {
-            let groups = world.said().groups().iter();
+            let groups = world.settings().groups().iter();
             let records = groups.map(|group| world.store.records.group(group.name.as_str()));
             records.map(|record| record.failed + record.timed_out).sum()
         };
         let (began, unhappy_before) = (self.now, unhappy(self));
-        let days = 8 * (self.said().groups().len() as i64 + 2);
+        let days = 8 * (self.settings().groups().len() as i64 + 2);
         let mut events = 0;
         while !self.has_succeeded() {
             let waking = self.servers.iter().filter_map(|server| server.engine.wake_at(self.now)).min();
@@ -362,7 +362,7 @@ impl World {
     }
 
     fn has_succeeded(&self) -> bool {
-        let mut groups = self.said().groups().iter();
+        let mut groups = self.settings().groups().iter();
         groups.all(|group| {
             self.store.records.group(group.name.as_str()).state == refit_types::GroupState::Succeeded
         })
@@ -370,7 +370,7 @@ impl World {
 
     fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::BlockedBy>)> {
         let engine = &self.servers[0].engine;
-        let groups = self.said().groups().iter().enumerate();
+        let groups = self.settings().groups().iter().enumerate();
         groups
             .map(|(n, group)| {
                 let record = self.store.records.group(group.name.as_str());
@@ -382,8 +382,8 @@ impl World {
     /// Right after a new epoch began, nothing has happened in it.
     fn nothing_has_happened(&self) -> Held {
         let server = Server::start(&self.store, self.now, 1);
-        let rollout = &self.said().rollout;
-        for (n, group) in self.said().groups().iter().enumerate() {
+        let rollout = &self.settings().rollout;
+        for (n, group) in self.settings().groups().iter().enumerate() {
             let fresh = refit_types::GroupRecord::fresh(rollout.epoch, rollout.began_at);
             let known = server.engine.view().group_record(n).cloned();
             let paused = known.as_ref().and_then(|record| record.paused);
@@ -392,7 +392,7 @@ impl World {
         }
         for host in self.store.records.host_records() {
             let answer = server.engine.view().answer(Some(host.host_id), self.now);
-            let is_grouped = self.said().group_of(host).is_some();
+            let is_grouped = self.settings().group_of(host).is_some();
             hold!(EPOCH, !(is_grouped && answer.auto_update), "{} goes on", host.host_id);
         }
         Ok(())

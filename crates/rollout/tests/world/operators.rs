@@ -7,7 +7,7 @@ use refit_types::{
 
 use super::World;
 use super::invariants::{EPOCH, Held, RUN, hold};
-use crate::model::{Said, begins_an_epoch};
+use crate::model::{Settings, begins_an_epoch};
 
 /// What operators may do.
 #[derive(Debug, Clone)]
@@ -92,9 +92,9 @@ fn percent(number: u8) -> Percent {
 
 impl World {
     pub fn operator_step(&mut self, step: &OperatorStep) -> Held {
-        let mut config = self.said().config.clone();
-        let mut wanted = self.said().rollout.version.clone();
-        let mut schedule = self.said().rollout.schedule;
+        let mut config = self.settings().config.clone();
+        let mut wanted = self.settings().rollout.version.clone();
+        let mut schedule = self.settings().rollout.schedule;
         let groups = match schedule {
             Schedule::Critical => &mut config.agent_auto_update_groups.critical,
             _ => &mut config.agent_auto_update_groups.regular,
@@ -138,7 +138,7 @@ impl World {
             OperatorStep::Swap { group } => groups.swap(nth(group), 0),
             OperatorStep::Require { group, other } => {
                 let (name, other) = (groups[nth(group)].name.clone(), groups[nth(other)].name.clone());
-                let before = self.said();
+                let before = self.settings();
                 let is_known = before.groups().iter().any(|group| group.name == other);
                 let is_circle = is_known && before.required(other.as_str()).contains(&name.to_string());
                 if other != name && is_known && !is_circle {
@@ -147,7 +147,7 @@ impl World {
             }
             OperatorStep::Free { group } => groups[nth(group)].requires.clear(),
         }
-        let before = self.said();
+        let before = self.settings();
         let is_news = config != before.config
             || wanted != before.rollout.version
             || schedule != before.rollout.schedule;
@@ -155,44 +155,44 @@ impl World {
     }
 
     fn say(&mut self, config: ClusterMaintenanceConfig, version: Version, schedule: Schedule) -> Held {
-        let said = self.said().clone();
+        let settings = self.settings().clone();
         let fingerprint = fingerprint(&version, schedule, &config);
-        let is_new = fingerprint != said.rollout.fingerprint;
+        let is_new = fingerprint != settings.rollout.fingerprint;
         hold!(
             EPOCH,
-            is_new == begins_an_epoch(&said, &version, schedule, &config),
-            "{said:?}, then {config:?}"
+            is_new == begins_an_epoch(&settings, &version, schedule, &config),
+            "{settings:?}, then {config:?}"
         );
         let rollout = match is_new {
-            false => said.rollout,
+            false => settings.rollout,
             true => RolloutRecord {
-                epoch: said.rollout.epoch + 1,
+                epoch: settings.rollout.epoch + 1,
                 fingerprint,
                 version,
                 schedule,
                 began_at: self.now,
-                ..said.rollout
+                ..settings.rollout
             },
         };
-        self.store.put_said(Said { config, rollout }, self.now);
+        self.store.put_settings(Settings { config, rollout }, self.now);
         if is_new { self.nothing_has_happened() } else { Ok(()) }
     }
 
     fn pause(&mut self, is_paused: bool) {
-        let mut said = self.said().clone();
-        said.rollout.paused = is_paused.then_some(self.now);
-        self.store.put_said(said, self.now);
+        let mut settings = self.settings().clone();
+        settings.rollout.paused = is_paused.then_some(self.now);
+        self.store.put_settings(settings, self.now);
     }
 
     fn pause_group(&mut self, group: usize, is_paused: bool) {
-        let name = self.said().groups()[group].name.to_string();
+        let name = self.settings().groups()[group].name.to_string();
         let mut record = self.store.records.group(&name);
         record.paused = is_paused.then_some(self.now);
         self.store.put_together(Some((name, record)), Vec::new(), self.now);
     }
 
     fn run(&mut self, group: usize) -> Held {
-        let group = self.said().groups()[group].clone();
+        let group = self.settings().groups()[group].clone();
         let before = self.store.records.group(group.name.as_str());
         let record = run_group(&group, &before, self.now);
         let stays = before.state == GroupState::Succeeded;
@@ -205,7 +205,7 @@ impl World {
 
     /// Nothing is in the way any more: what halted is run again.
     pub fn operators_let_it_run(&mut self) -> Held {
-        let mut config = self.said().config.clone();
+        let mut config = self.settings().config.clone();
         config.agent_auto_update.enabled = true;
         let groups = &mut config.agent_auto_update_groups;
         for group in groups.regular.iter_mut().chain(&mut groups.critical) {
@@ -213,15 +213,15 @@ impl World {
                 group.max_in_flight = percent(1);
             }
         }
-        let rollout = self.said().rollout.clone();
+        let rollout = self.settings().rollout.clone();
         self.say(config, rollout.version, rollout.schedule)?;
         self.pause(false);
-        for group in 0..self.said().groups().len() {
+        for group in 0..self.settings().groups().len() {
             self.pause_group(group, false);
         }
         self.settle()?;
-        for group in 0..self.said().groups().len() {
-            let name = self.said().groups()[group].name.to_string();
+        for group in 0..self.settings().groups().len() {
+            let name = self.settings().groups()[group].name.to_string();
             if self.store.records.group(&name).is_halted() {
                 self.run(group)?;
             }

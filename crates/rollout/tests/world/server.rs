@@ -1,4 +1,4 @@
-//! One server of the cluster: what it knows of the store, the engine on top of that, and what it is storing.
+//! One server of the property tests: its cache of the store, its engine, and its pending commits.
 
 use jiff::{SignedDuration, Timestamp};
 use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, apply_transition};
@@ -28,7 +28,7 @@ pub struct Commit {
     pub decision: Decision,
     /// When it was decided, by the server's clock.
     pub decided_at: Timestamp,
-    said: Revision,
+    settings: Revision,
     groups: Vec<(String, Option<Revision>)>,
     name: String,
     hosts: Vec<(HostId, Revision, Box<HostRecord>)>,
@@ -42,8 +42,8 @@ pub fn facts(plan: &Plan, host_record: &HostRecord) -> HostFacts {
 impl Server {
     /// Starts on what is stored.
     pub fn start(store: &Store, now: Timestamp, batch: usize) -> Self {
-        let said = store.records.said();
-        let plan = Plan::new(&said.rollout, store.records.said.revision, &said.config);
+        let settings = store.records.settings();
+        let plan = Plan::new(&settings.rollout, store.records.settings.revision, &settings.config);
         let mut server = Self {
             engine: Engine::new(plan, now),
             cache: store.records.clone(),
@@ -59,8 +59,8 @@ impl Server {
 
     /// An engine that knows nothing but this server's cache.
     pub fn rebuilt(&self, store: &Store) -> Engine {
-        let said = &self.cache.said.value;
-        let plan = Plan::new(&said.rollout, self.cache.said.revision, &said.config);
+        let settings = &self.cache.settings.value;
+        let plan = Plan::new(&settings.rollout, self.cache.settings.revision, &settings.config);
         let mut engine = Engine::new(plan.clone(), self.reachable_since);
         for (name, stored) in &self.cache.groups {
             if let Some(group) = plan.position(name) {
@@ -84,14 +84,14 @@ impl Server {
     /// Takes in one event; one that is older than what it knows is dropped.
     pub fn take_in(&mut self, event: &Event, store: &Store) {
         match &event.change {
-            Change::Said(said) => {
-                if event.revision <= self.cache.said.revision {
+            Change::Settings(settings) => {
+                if event.revision <= self.cache.settings.revision {
                     return;
                 }
-                let same_epoch = said.rollout.epoch == self.cache.said.value.rollout.epoch;
-                self.cache.said = Stored { revision: event.revision, value: (**said).clone() };
+                let same_epoch = settings.rollout.epoch == self.cache.settings.value.rollout.epoch;
+                self.cache.settings = Stored { revision: event.revision, value: (**settings).clone() };
                 if same_epoch {
-                    self.engine.replan(Plan::new(&said.rollout, event.revision, &said.config));
+                    self.engine.replan(Plan::new(&settings.rollout, event.revision, &settings.config));
                 } else {
                     self.engine = self.rebuilt(store);
                 }
@@ -153,12 +153,16 @@ impl Server {
         }
     }
 
-    /// Reads what operators said and the records of all groups, which its watch may be behind.
+    /// Reads the operators' settings and the records of all groups, which may be newer than its watch.
     pub fn look(&mut self, store: &Store) {
         let at = store.log.last().map_or(self.reachable_since, |event| event.at);
-        let said = &store.records.said;
-        let said = Event { at, revision: said.revision, change: Change::Said(Box::new(said.value.clone())) };
-        self.take_in(&said, store);
+        let settings = &store.records.settings;
+        let settings = Event {
+            at,
+            revision: settings.revision,
+            change: Change::Settings(Box::new(settings.value.clone())),
+        };
+        self.take_in(&settings, store);
         for (name, group) in &store.records.groups {
             let change = Change::Group(name.clone(), Box::new(group.value.clone()));
             self.take_in(&Event { at, revision: group.revision, change }, store);
@@ -176,7 +180,7 @@ impl Server {
 
     /// Whether something in its cache is of an epoch that it has not heard of yet.
     pub fn is_behind_its_cache(&self) -> bool {
-        let epoch = self.cache.said.value.rollout.epoch;
+        let epoch = self.cache.settings.value.rollout.epoch;
         let hosts = self.cache.hosts.values().filter_map(|stored| stored.value.as_ref()?.upgrade.as_ref());
         self.cache.groups.values().any(|stored| stored.value.epoch > epoch)
             || hosts.into_iter().any(|upgrade| upgrade.epoch > epoch)
@@ -215,7 +219,7 @@ impl Server {
         let own = (decision.group, decision.revision);
         let groups = decision.depends_on.iter().copied().chain([own]).map(named).collect();
         let name = plan.groups[decision.group].name.to_string();
-        Commit { said: self.cache.said.revision, groups, name, hosts, decided_at: now, decision }
+        Commit { settings: self.cache.settings.revision, groups, name, hosts, decided_at: now, decision }
     }
 
     /// Learns that its transaction was stored.
@@ -241,7 +245,7 @@ impl Commit {
             let stored = records.hosts.get(host).filter(|stored| stored.value.is_some());
             stored.map(|stored| stored.revision) == Some(*revision)
         };
-        records.said.revision == self.said
+        records.settings.revision == self.settings
             && self.groups.iter().all(group_holds)
             && self.hosts.iter().all(host_holds)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use refit_types::{GroupRecord, HostId, HostRecord, Revision};
 
-use crate::model::{Gone, Said};
+use crate::model::{Gone, Settings};
 
 /// A value and the revision at which it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Event {
 
 #[derive(Debug, Clone)]
 pub enum Change {
-    Said(Box<Said>),
+    Settings(Box<Settings>),
     Group(String, Box<GroupRecord>),
     Host(HostId, Option<Box<HostRecord>>),
 }
@@ -32,7 +32,7 @@ pub enum Change {
 /// All records, as the store has them or as a server believes it.
 #[derive(Debug, Clone)]
 pub struct Records {
-    pub said: Stored<Said>,
+    pub settings: Stored<Settings>,
     pub groups: BTreeMap<String, Stored<GroupRecord>>,
     /// Hosts that were deleted keep the revision of that.
     pub hosts: BTreeMap<HostId, Stored<Option<Box<HostRecord>>>>,
@@ -49,18 +49,18 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(said: Said, now: Timestamp) -> Self {
+    pub fn new(settings: Settings, now: Timestamp) -> Self {
         let mut store = Self {
             revision: Revision(1),
             records: Records {
-                said: Stored { revision: Revision(1), value: said.clone() },
+                settings: Stored { revision: Revision(1), value: settings.clone() },
                 groups: BTreeMap::new(),
                 hosts: BTreeMap::new(),
             },
             gone: Vec::new(),
             log: Vec::new(),
         };
-        store.put_said(said, now);
+        store.put_settings(settings, now);
         store
     }
 
@@ -72,10 +72,10 @@ impl Store {
         self.log.push(Event { at, revision: self.revision, change });
     }
 
-    pub fn put_said(&mut self, said: Said, at: Timestamp) {
+    pub fn put_settings(&mut self, settings: Settings, at: Timestamp) {
         self.revision.0 += 1;
-        self.records.said = Stored { revision: self.revision, value: said.clone() };
-        self.note(at, Change::Said(Box::new(said)));
+        self.records.settings = Stored { revision: self.revision, value: settings.clone() };
+        self.note(at, Change::Settings(Box::new(settings)));
     }
 
     /// Writes of one transaction have one revision.
@@ -100,8 +100,8 @@ impl Store {
 }
 
 impl Records {
-    pub fn said(&self) -> &Said {
-        &self.said.value
+    pub fn settings(&self) -> &Settings {
+        &self.settings.value
     }
 
     pub fn host_record(&self, host: HostId) -> Option<&HostRecord> {
@@ -114,7 +114,7 @@ impl Records {
 
     /// The group's record in this epoch; that of an earlier one says nothing but whether it is paused.
     pub fn group(&self, name: &str) -> GroupRecord {
-        let rollout = &self.said.value.rollout;
+        let rollout = &self.settings.value.rollout;
         let fresh = GroupRecord::fresh(rollout.epoch, rollout.began_at);
         match self.groups.get(name).map(|stored| &stored.value) {
             Some(record) if record.epoch == rollout.epoch => record.clone(),

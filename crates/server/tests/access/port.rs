@@ -1,4 +1,4 @@
-//! What reaches the port besides calls.
+//! Connections to the port that are not valid calls.
 
 use std::time::Duration;
 

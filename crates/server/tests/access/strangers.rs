@@ -1,4 +1,4 @@
-//! Certificates that prove nothing, or no longer.
+//! Foreign, expired and otherwise invalid certificates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

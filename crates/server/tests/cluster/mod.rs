@@ -1,4 +1,4 @@
-//! A control plane in the test's own process, and clients that show it any certificate at all.
+//! A control plane in the test process, and clients with arbitrary certificates.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What is answered, and how clients that have the answer already are told so.
+//! Responses of `find`, and conditional requests.
 
 use http::{Method, Request};
 use refit_types::Edition;

@@ -1,4 +1,4 @@
-//! Requests that nobody in their right mind would send.
+//! Malformed and hostile requests.
 
 use rand::RngExt;
 use uuid::Uuid;

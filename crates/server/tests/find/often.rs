@@ -1,4 +1,4 @@
-//! Those who ask more often than they may.
+//! Rate limiting.
 
 use std::time::Duration;
 

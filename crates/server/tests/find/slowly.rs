@@ -1,4 +1,4 @@
-//! Those who take their time, and hold up nobody.
+//! Slow clients are cut off and do not delay others.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_request_may_come_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_slow_are_cut_off_and_hold_up_nobody() {
+async fn slow_clients_are_cut_off_and_delay_no_others() {
     const EACH: usize = 30;
     let (server, _directory) = server(0).await;
     let mut stopped = Vec::new();

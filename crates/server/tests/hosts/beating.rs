@@ -1,4 +1,4 @@
-//! Heartbeats: what is taken, what ends the stream, and how.
+//! Heartbeats: what is accepted, and what ends the stream with which status.
 
 use std::time::Duration;
 

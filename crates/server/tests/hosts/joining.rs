@@ -1,4 +1,4 @@
-//! Requests to join, good ones and others.
+//! Valid and invalid join requests.
 
 use std::collections::BTreeSet;
 

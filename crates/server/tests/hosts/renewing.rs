@@ -1,4 +1,4 @@
-//! The next identity, for whom it is meant and for nobody else.
+//! Renewal of identities, and that no host gets another's.
 
 use jiff::Timestamp;
 use refit_identity::{Certificate, Identity, Principal, PrivateKey, Role};

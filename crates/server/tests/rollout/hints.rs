@@ -1,4 +1,4 @@
-//! Agents are told at once that their host is due, whichever server stored that.
+//! Agents get a hint at once when their host is due, whichever server decided it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What operators do to a rollout, and what they are told of it.
+//! Operators' actions on a rollout, and its status.
 
 use jiff::Timestamp;
 use refit_proto::nodes::v1::DeleteNodeRequest;

@@ -1,4 +1,4 @@
-//! A server that has lost its store tells nobody to go, and goes on when the store is back.
+//! Without its store a server tells no host to update; it resumes when the store is back.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A host that runs the version has not arrived before its updater says so: it may still go back.
+//! A host that runs the version does not count as upgraded until its updater commits: it may still roll back.
 
 use std::collections::HashMap;
 use std::time::Instant;

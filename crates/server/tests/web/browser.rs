@@ -1,4 +1,4 @@
-//! What a browser does, and what it would not do, without one.
+//! A minimal HTTP client with cookies and forms, which can also break the rules of a browser.
 
 use jiff::Timestamp;
 use refit_identity::{Identity, PrivateKey, Roles, SigningRequest};

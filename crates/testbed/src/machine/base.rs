@@ -1,10 +1,10 @@
-//! The disk that every machine starts from.
+//! The root file system that every machine starts from: built once by debootstrap and cached.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Raised when the recipe changes: what an older one made is not used.
+/// Increase it when the recipe changes, so that cached roots of the old one are not used.
 const RECIPE: u32 = 2;
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,procps,curl";
 
@@ -18,7 +18,7 @@ pub(super) fn base() -> PathBuf {
     let lock = File::create(folder.join(format!("{release}.lock"))).expect("a lock");
     lock.lock().expect("the lock");
     if !root.exists() {
-        // A cut leaves what nobody takes for a root.
+        // An interrupted build leaves a name that is not used.
         let aside = root.with_extension("new");
         let _ = fs::remove_dir_all(&aside);
         make(&release, &aside);
@@ -47,7 +47,7 @@ fn make(release: &str, root: &Path) {
     }
     let made = command.output().expect("debootstrap, as the Makefile installs it");
     assert!(made.status.success(), "no root: {}", String::from_utf8_lossy(&made.stdout));
-    // So that a journal outlives a cut, and nothing runs that no test asked for.
+    // The journal survives a power cut, and no timer runs by itself.
     fs::create_dir_all(root.join("var/log/journal")).expect("a directory for the journal");
     let _ = fs::remove_dir_all(root.join("etc/systemd/system/timers.target.wants"));
     let _ = fs::remove_dir_all(root.join("var/cache/apt/archives"));

@@ -1,4 +1,4 @@
-//! From power on to power off.
+//! A booted machine: starts systemd in a container, waits until it is up, and shuts it down or kills it.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -10,7 +10,7 @@ use super::leftovers::{cgroups, record, remove_cgroups};
 use crate::Process;
 use crate::wait::POLL_EVERY;
 
-/// Far longer than a boot takes: a unit that does not start is the reason when it is over.
+/// Far longer than a boot takes: exceeding it means that a unit does not start.
 const BOOTS_WITHIN: Duration = Duration::from_secs(180);
 
 /// A machine with its power on.

@@ -1,5 +1,5 @@
-//! What a machine has outside of itself, named after the process that it belongs to: what a killed one left is
-//! removed by the next.
+//! Resources of a machine on the host, named after the test process: what a killed test left behind, the next one
+//! removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Machines with a systemd of their own.
+//! Machines with a systemd of their own, for tests of services, packages and power cuts.
 
 mod base;
 mod boot;
@@ -23,7 +23,7 @@ const RUNS_WITHIN: &str = "--property=RuntimeMaxSec=300";
 pub struct Machine {
     name: String,
     running: Option<Running>,
-    /// Keeps the disk mounted, where nobody else sees it.
+    /// Keeps the disk mounted in a private mount namespace.
     disk: Process,
     folder: TempDir,
 }
@@ -83,7 +83,7 @@ impl Machine {
         self.running = Some(Running::boot(&self.name, self.folder.path(), self.disk.pid()));
     }
 
-    /// Takes its power away: nothing in it is told, and everything is gone at once.
+    /// Cuts its power: all processes die at once, without a signal.
     pub fn cut_power(&mut self) {
         self.running = None;
     }

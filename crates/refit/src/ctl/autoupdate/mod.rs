@@ -28,7 +28,7 @@ use rollout::Rollout;
 pub(crate) enum Command {
     /// Change the version, the switch, a schedule or a group
     Update(Box<update::Update>),
-    /// Go back to the default schedules, without groups
+    /// Reset to the default schedules, without groups
     #[command(after_help = "Example:\n  refitctl autoupdate reset")]
     Reset,
     /// Show how far the fleet is, and why it is not further
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Simulate(simulate::Simulate),
     /// Show the status, live
     Watch(watch::Watch),
-    /// Open a group's window now, and give those that did not make it another attempt
+    /// Open a group's window now, and let hosts that failed or timed out start again
     #[command(after_help = "Example:\n  refitctl autoupdate run --group staging-group")]
     Run {
         /// The group
@@ -55,7 +55,7 @@ pub(crate) enum Command {
         #[arg(long)]
         group: Option<String>,
     },
-    /// Go on after a pause
+    /// Resume after a pause
     #[command(after_help = "Example:\n  refitctl autoupdate resume")]
     Resume {
         /// The group that was paused

@@ -22,13 +22,13 @@ pub(crate) struct Simulate {
     proposed: Proposed,
     #[command(flatten)]
     source: Source,
-    /// Of how many hosts the updater undoes the upgrade
+    /// The share of hosts whose updater rolls the update back
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     fail: Share,
-    /// How many hosts take an upgrade up and never get anywhere
+    /// The share of hosts that start an update and never finish
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     hang: Share,
-    /// How many hosts are never heard again
+    /// The share of hosts that disconnect for good
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     die: Share,
     /// How many seconds an upgrade takes: N, or from N to M

@@ -75,13 +75,13 @@ struct Fields {
     /// Over how many seconds updaters spread their start, 0-3600
     #[arg(long, value_name = "SECONDS", requires = "schedule")]
     set_jitter_seconds: Option<u64>,
-    /// How many may be under way at the same time, 0-100%
+    /// How many hosts may be in flight at the same time, 0-100%
     #[arg(long, value_name = "PERCENT", requires = "group")]
     set_max_in_flight: Option<String>,
-    /// After how long an update that changed nothing has timed out, 30-900
+    /// Seconds until an update that has not changed the version times out, 30-900
     #[arg(long, value_name = "SECONDS", requires = "group")]
     set_timeout_seconds: Option<u64>,
-    /// How long a host may be lost before it has failed, 0-900
+    /// Seconds that a started host may be disconnected before it counts as failed, 0-900
     #[arg(long, value_name = "SECONDS", requires = "group")]
     set_failure_seconds: Option<u64>,
     /// How many may fail before the group halts, 0-100%

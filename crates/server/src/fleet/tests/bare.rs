@@ -1,4 +1,4 @@
-//! A server without a port, and what hosts and operators say to it.
+//! The owner and its handle without a network port, with helpers to act as hosts and operators.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

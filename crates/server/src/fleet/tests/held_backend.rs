@@ -1,4 +1,4 @@
-//! A store whose writers can be made to wait: what is decided on the way is decided late.
+//! A backend that can hold writes back, to test late commits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A fleet that reports all at once, on a store that takes its time: nobody waits for it but those who report.
+//! A whole fleet reports at once on a slow store: only the reporting streams wait.
 
 use refit_backend::SharedBackend;
 use refit_testbed::eventually;
