@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use refit_types::{Edition, HostId, Version};
+use refit_types::{DataDir, Edition, HostId, Version};
 use serde::Deserialize;
 
 use crate::archive::{Source, install, redacted};
@@ -55,7 +55,7 @@ struct FindResponse {
 impl HttpsControlPlane<'_> {
     /// The UUID that the agent has stored. Without one, the control plane answers as for an unknown host.
     fn host(&self) -> Option<HostId> {
-        let bytes = self.disk.read(&self.layout.data().join("host_uuid")).ok()?;
+        let bytes = self.disk.read(&DataDir::new(self.layout.data()).host_uuid()).ok()?;
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 

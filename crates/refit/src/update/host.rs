@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_identity::{CaPin, public_client_config};
-use refit_types::{UpdaterStatus, Version};
+use refit_types::{DataDir, UpdaterStatus, Version};
 use refit_update::{
     Clock, Connector, ControlPlane, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
     HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError, NoPackages, NoService, Packages, Profile,
@@ -213,7 +213,7 @@ impl Connector for Host {
         let failed = |error: &dyn std::fmt::Display| HostError(error.to_string());
         let pin = endpoint.ca_pin.as_deref().map(str::parse::<CaPin>).transpose();
         let pin = pin.map_err(|error| HostError(format!("spec.ca_pin of updates.yaml: {error}")))?;
-        let trusted = trusted_authorities(&self.layout.data().join("trust.pem"));
+        let trusted = trusted_authorities(&DataDir::new(self.layout.data()).trust());
         let tls = public_client_config(pin, &trusted).map_err(|error| failed(&error))?;
         let source = |options| HttpsSource::new(tls.clone(), options).map_err(|error| failed(&error));
         let answers =

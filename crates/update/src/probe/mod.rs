@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_identity::{CaPin, Certificate};
-use refit_types::Version;
+use refit_types::{DataDir, Version};
 use serde::Deserialize;
 
 use crate::host::{Agent, Condition, HostError};
@@ -72,7 +72,7 @@ impl HostAgent {
         };
         Self {
             source,
-            trust: layout.data().join("trust.pem"),
+            trust: DataDir::new(layout.data()).trust(),
             version_arguments: profile.version_arguments.clone(),
             unknown: Arc::default(),
         }
