@@ -27,8 +27,8 @@ mod updater_status;
 mod updater_wake;
 
 pub use config::{
-    AgentConfig, CommandSettings, ConfigError, DEFAULT_PORT, LONGEST_PERIOD, NodeName, ProxyAddress,
-    SHORTEST_PERIOD, Settings, Token,
+    AgentConfig, CommandSettings, DEFAULT_PORT, LONGEST_PERIOD, NodeName, ProxyAddress, SHORTEST_PERIOD,
+    Settings, Token,
 };
 pub use exec_path::{ExecPath, ExecPathError};
 pub use host_uuid::{HostUuidError, read_or_create_host_uuid};

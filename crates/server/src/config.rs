@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use refit_authority::StaticToken;
-use refit_backend::{Error as StoreError, EtcdAddress};
+use refit_backend::EtcdAddress;
 use refit_identity::ClusterName;
-use refit_types::DataDir;
+use refit_types::{ConfigError, DataDir, ValidationErrors};
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
@@ -76,44 +76,12 @@ pub enum Store {
     Etcd(EtcdAddress),
 }
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("the configuration file {path} cannot be read: {source}", path = .path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file does not say what it should.
-    #[error("{path}: {problem}", path = .path.display())]
-    Invalid {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong, with line and column.
-        problem: String,
-    },
-    /// One setting has a value that cannot be used.
-    #[error("{setting}: {problem}")]
-    Setting {
-        /// Which one.
-        setting: &'static str,
-        /// What is wrong with its value.
-        problem: String,
-    },
-    /// The store's address cannot be used.
-    #[error("backend: {0}")]
-    Store(StoreError),
-}
-
 impl Settings {
     /// Reads a YAML file; keys that are not known are refused, with their line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
-        Self::parse(&text).map_err(|problem| ConfigError::Invalid { path: path.into(), problem })
+        Self::parse(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -140,30 +108,22 @@ impl Settings {
         }
     }
 
-    /// Checks every value, and fills in what is not set.
+    /// Checks every value, and fills in what is not set. Every error is reported, by the name of its setting.
     pub fn check(self, default_data_dir: &Path) -> Result<Config, ConfigError> {
+        let mut errors = ValidationErrors::default();
         let data_dir = DataDir::new(self.data_dir.unwrap_or_else(|| default_data_dir.to_owned()));
-        let listen = address("listen", self.listen, DEFAULT_LISTEN)?;
-        let diag_listen = address("diag_listen", self.diag_listen, DEFAULT_DIAG_LISTEN)?;
-        let store = match self.backend {
-            None => Store::Sqlite(data_dir.store()),
-            Some(text) => Store::parse(&text)?,
-        };
-        let cluster_name = self.cluster_name.map(|name| setting("cluster_name", name.parse())).transpose()?;
-        let public_names = self.public_names.unwrap_or_default().into_iter();
-        let public_names = public_names
-            .map(|name| {
-                let shown = name.clone();
-                ServerName::try_from(name).map_err(|_| ConfigError::Setting {
-                    setting: "public_names",
-                    problem: format!("{shown:?} is neither a host name nor an address"),
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let listen = address(self.listen, DEFAULT_LISTEN);
+        let listen = errors.take("listen", listen).unwrap_or(DEFAULT_LISTEN);
+        let diag_listen = address(self.diag_listen, DEFAULT_DIAG_LISTEN);
+        let diag_listen = errors.take("diag_listen", diag_listen).unwrap_or(DEFAULT_DIAG_LISTEN);
+        let store = self.backend.and_then(|text| errors.take("backend", Store::parse(&text)));
+        let cluster_name = self.cluster_name.and_then(|name| errors.take("cluster_name", name.parse()));
+        let names = self.public_names.unwrap_or_default().into_iter();
+        let public_names = names.filter_map(|name| errors.take("public_names", server_name(name))).collect();
         let static_tokens = self.static_tokens.unwrap_or_default();
         if static_tokens.iter().any(|token| token.token.len() < SHORTEST_STATIC_TOKEN) {
             let problem = format!("a token of fewer than {SHORTEST_STATIC_TOKEN} characters can be guessed");
-            return Err(ConfigError::Setting { setting: "static_tokens", problem });
+            errors.add("static_tokens", problem);
         }
         let find_requests_per_second =
             self.find_requests_per_second.unwrap_or(DEFAULT_FIND_REQUESTS_PER_SECOND);
@@ -171,55 +131,53 @@ impl Settings {
             let problem = format!(
                 "{find_requests_per_second} is more than {MOST_FIND_REQUESTS_PER_SECOND}; 0 sets no limit"
             );
-            return Err(ConfigError::Setting { setting: "find_requests_per_second", problem });
+            errors.add("find_requests_per_second", problem);
         }
-        Ok(Config {
+        let config = Config {
+            store: store.unwrap_or_else(|| Store::Sqlite(data_dir.store())),
             data_dir,
             listen,
             diag_listen,
-            store,
             cluster_name,
             public_names,
             static_tokens,
             find_requests_per_second,
-        })
+        };
+        errors.or(Some(config)).map_err(ConfigError::Settings)
     }
 }
 
 impl Store {
-    fn parse(text: &str) -> Result<Self, ConfigError> {
+    fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                let problem = "sqlite: needs a path, like sqlite:/var/lib/refit/backend/sqlite.db".into();
-                return Err(ConfigError::Setting { setting: "backend", problem });
+                return Err("sqlite: needs a path, like sqlite:/var/lib/refit/backend/sqlite.db".into());
             }
             return Ok(Self::Sqlite(path.into()));
         }
         if text.starts_with("etcd:") {
-            return EtcdAddress::parse(text).map(Self::Etcd).map_err(ConfigError::Store);
+            return EtcdAddress::parse(text).map(Self::Etcd).map_err(|error| error.to_string());
         }
         // Only the scheme of an invalid address is shown: the rest may contain a password.
         let scheme = text.split_once(':').map(|(scheme, _)| scheme);
         let scheme = scheme.filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric()));
         let found = scheme.map_or_else(|| "it".into(), |scheme| format!("{scheme:?}"));
-        let problem =
-            format!("{found} is not a kind of store; expected sqlite:PATH or etcd://HOST:2379/PREFIX");
-        Err(ConfigError::Setting { setting: "backend", problem })
+        Err(format!("{found} is not a kind of store; expected sqlite:PATH or etcd://HOST:2379/PREFIX"))
     }
 }
 
-fn setting<T, E: std::fmt::Display>(setting: &'static str, value: Result<T, E>) -> Result<T, ConfigError> {
-    value.map_err(|error| ConfigError::Setting { setting, problem: error.to_string() })
+fn server_name(name: String) -> Result<ServerName<'static>, String> {
+    let shown = name.clone();
+    ServerName::try_from(name).map_err(|_| format!("{shown:?} is neither a host name nor an address"))
 }
 
-fn address(name: &'static str, text: Option<String>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
+fn address(text: Option<String>, default: SocketAddr) -> Result<SocketAddr, String> {
     let Some(text) = text else { return Ok(default) };
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
-    let parsed = numeric
+    numeric
         .parse()
-        .map_err(|_| format!("{text:?} is not ADDRESS:PORT, like 0.0.0.0:3080, [::]:3080 or 127.0.0.1:0"));
-    setting(name, parsed)
+        .map_err(|_| format!("{text:?} is not ADDRESS:PORT, like 0.0.0.0:3080, [::]:3080 or 127.0.0.1:0"))
 }
 
 #[cfg(test)]
@@ -255,13 +213,19 @@ mod tests {
     fn values_are_checked_with_the_name_of_the_setting() {
         let check = |settings: Settings| settings.check(Path::new("/d")).unwrap_err().to_string();
         let listen = check(Settings { listen: Some("3080".into()), ..Settings::default() });
-        assert!(listen.starts_with(r#"listen: "3080" is not ADDRESS:PORT"#), "{listen}");
+        assert!(listen.contains(r#"listen: "3080" is not ADDRESS:PORT"#), "{listen}");
         let backend = check(Settings { backend: Some("postgres://x".into()), ..Settings::default() });
         assert!(backend.contains(r#""postgres" is not a kind of store"#), "{backend}");
         let name = check(Settings { cluster_name: Some("a b".into()), ..Settings::default() });
-        assert!(name.starts_with("cluster_name:"), "{name}");
+        assert!(name.contains("cluster_name: "), "{name}");
         let often = check(Settings { find_requests_per_second: Some(u32::MAX), ..Settings::default() });
-        assert!(often.starts_with("find_requests_per_second: 4294967295 is more than"), "{often}");
+        assert!(often.contains("find_requests_per_second: 4294967295 is more than"), "{often}");
+        let listen = Some("3080".into());
+        let both = check(Settings { listen, cluster_name: Some("a b".into()), ..Settings::default() });
+        assert!(
+            both.contains("listen: ") && both.contains("cluster_name: "),
+            "every error is reported: {both}"
+        );
         let config = Settings::default().check(Path::new("/d")).unwrap();
         assert_eq!(config.find_requests_per_second, 100);
         assert!(matches!(config.store, Store::Sqlite(path) if path == Path::new("/d/backend/sqlite.db")));

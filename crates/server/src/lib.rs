@@ -30,7 +30,7 @@ mod server_registry;
 mod web;
 
 pub use access::{ROWS, Row, Rule};
-pub use config::{Config, ConfigError, Settings};
+pub use config::{Config, Settings};
 pub use error::StartError;
 pub use features::Features;
 pub use http_routes::{Limit, ROUTES, Route, Who};

@@ -1,6 +1,7 @@
 //! What is stored and sent, and the rules that make it valid. No I/O, no clock, no async: a value of
 //! one of these types is right by construction, whichever process holds it.
 
+mod config_error;
 mod data_dir;
 mod feature_level;
 mod host;
@@ -20,6 +21,7 @@ mod updater_status;
 mod validation;
 mod version;
 
+pub use config_error::ConfigError;
 pub use data_dir::DataDir;
 pub use feature_level::FeatureLevel;
 pub use host::{AgentRole, Edition, HostId, NotAHostId, UpgraderKind};

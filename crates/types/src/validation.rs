@@ -41,6 +41,11 @@ impl ValidationErrors {
         }
     }
 
+    /// The value, or none with its error added.
+    pub fn take<T, E: fmt::Display>(&mut self, path: impl Into<String>, value: Result<T, E>) -> Option<T> {
+        value.map_err(|error| self.add(path, error.to_string())).ok()
+    }
+
     /// The errors, in the order of the document's fields.
     pub fn list(&self) -> &[ValidationError] {
         &self.listed

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use refit_types::Version;
+use refit_types::{ConfigError, Version};
 use serde_json::{Map, Value, json};
 
 use crate::disk::{Disk, write_durably};
@@ -26,27 +26,6 @@ pub struct Config {
     pub(crate) rest: Map<String, Value>,
 }
 
-/// Why the configuration cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The disk refused.
-    #[error("{path} cannot be used: {source}")]
-    Disk {
-        /// The file.
-        path: String,
-        /// The error.
-        source: io::Error,
-    },
-    /// It is invalid.
-    #[error("{path}: {error}; correct it, or remove it and run `enable` again")]
-    Invalid {
-        /// The file.
-        path: String,
-        /// The field, and what is wrong with it.
-        error: String,
-    },
-}
-
 const KIND: &str = "agent_versions";
 
 impl Config {
@@ -55,9 +34,12 @@ impl Config {
         let bytes = match disk.read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(ConfigError::Disk { path: path.display().to_string(), source }),
+            Err(source) => return Err(ConfigError::Unreadable { path: path.into(), source }),
         };
-        Self::parse(&bytes).map_err(|error| ConfigError::Invalid { path: path.display().to_string(), error })
+        Self::parse(&bytes).map_err(|error| {
+            let error = format!("{error}; correct it, or remove it and run `enable` again");
+            ConfigError::Invalid { path: path.into(), error }
+        })
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -93,7 +75,7 @@ impl Config {
 
     /// Stores it durably.
     pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
-        let failed = |source| ConfigError::Disk { path: path.display().to_string(), source };
+        let failed = |source| ConfigError::Unwritable { path: path.into(), source };
         let text = serde_saphyr::to_string(&self.document())
             .map_err(|error| failed(io::Error::other(error.to_string())))?;
         write_durably(disk, path, text.as_bytes(), 0o644).map_err(failed)

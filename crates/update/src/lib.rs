@@ -36,7 +36,7 @@ pub use backup::{
     BackupError, BackupNote, BackupSpec, IdentityFacts, RestoreConditions, back_up, check_backup,
     prepare_restore, restore,
 };
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use control_plane::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
 pub use environment::Environment;

@@ -4,9 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use refit_types::Version;
+use refit_types::{ConfigError, Version};
 
-use crate::config::ConfigError;
 use crate::failure::StepFailed;
 use crate::host::HostError;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use refit_identity::CaPin;
-use refit_types::{AgentRole, DataDir, Labels, ValidationErrors};
+use refit_types::{AgentRole, ConfigError, DataDir, Labels, ValidationErrors};
 
 use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};
 
@@ -26,7 +26,7 @@ pub use token::Token;
 /// [`Settings::over`] lays one over another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where everything of this agent is or_report.
+    /// Where everything of this agent is kept.
     pub data_dir: Option<PathBuf>,
     /// What the host is called, if not by its own name.
     pub nodename: Option<String>,
@@ -53,7 +53,7 @@ pub struct Settings {
 /// How an agent runs, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentConfig {
-    /// Where everything of this agent is or_report.
+    /// Where everything of this agent is kept.
     pub data_dir: DataDir,
     /// What the host is called; without it, its own name.
     pub nodename: Option<NodeName>,
@@ -77,36 +77,12 @@ pub struct AgentConfig {
     pub unreachable_exit: Duration,
 }
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("the configuration file {path} cannot be read: {source}", path = .path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file does not say what it should.
-    #[error("{path}: {problem}", path = .path.display())]
-    Invalid {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong, with line and column.
-        problem: String,
-    },
-    /// Settings have values that cannot be used: all of them, by their places in the file.
-    #[error("the agent's settings cannot be used:\n{0}")]
-    ValidationErrors(ValidationErrors),
-}
-
 impl Settings {
     /// Reads a YAML file; keys that are not known are refused, with their line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
-        file::parse(&text).map_err(|problem| ConfigError::Invalid { path: path.into(), problem })
+        file::parse(&text).map_err(|error| ConfigError::Invalid { path: path.into(), error })
     }
 
     /// These settings, and `lower` where they say nothing.
@@ -134,17 +110,17 @@ impl Settings {
             let problem = format!("{:?} is not an absolute path, like /var/lib/refit", data_dir.display());
             errors.add("refit.data_dir", problem);
         }
-        let nodename = self.nodename.and_then(|name| or_report("refit.nodename", name.parse(), &mut errors));
+        let nodename = self.nodename.and_then(|name| errors.take("refit.nodename", name.parse()));
         let proxies = proxies(self.proxies, &mut errors);
-        let token = self.token.and_then(|token| or_report("refit.token", token.checked(), &mut errors));
-        let ca_pin = self.ca_pin.and_then(|pin| or_report("refit.ca_pin", pin.parse(), &mut errors));
+        let token = self.token.and_then(|token| errors.take("refit.token", token.checked()));
+        let ca_pin = self.ca_pin.and_then(|pin| errors.take("refit.ca_pin", pin.parse()));
         let roles = roles(self.roles, &mut errors);
         let places = ("refit.labels", "refit.commands");
         let (instance_labels, instance_commands) =
             labels(places, self.instance_labels, self.instance_commands, &mut errors);
         let unreachable_exit = self
             .unreachable_exit
-            .and_then(|text| or_report("refit.unreachable_exit", period::parse(&text), &mut errors));
+            .and_then(|text| errors.take("refit.unreachable_exit", period::parse(&text)));
         let places = ("ssh_service.labels", "ssh_service.commands");
         let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut errors);
         let config = AgentConfig {
@@ -160,17 +136,8 @@ impl Settings {
             node_commands,
             unreachable_exit: unreachable_exit.unwrap_or(DEFAULT_UNREACHABLE_EXIT),
         };
-        errors.or(Some(config)).map_err(ConfigError::ValidationErrors)
+        errors.or(Some(config)).map_err(ConfigError::Settings)
     }
-}
-
-/// The value, or nothing and an error at that place.
-fn or_report<T, E: std::fmt::Display>(
-    place: impl Into<String>,
-    value: Result<T, E>,
-    errors: &mut ValidationErrors,
-) -> Option<T> {
-    value.map_err(|error| errors.add(place, error.to_string())).ok()
 }
 
 fn proxies(given: Option<Vec<String>>, errors: &mut ValidationErrors) -> Vec<ProxyAddress> {
@@ -181,7 +148,7 @@ fn proxies(given: Option<Vec<String>>, errors: &mut ValidationErrors) -> Vec<Pro
     let mut proxies = Vec::new();
     for (n, text) in given.iter().enumerate() {
         let place = if given.len() == 1 { "refit.proxy".into() } else { format!("refit.proxies[{n}]") };
-        match or_report(place.as_str(), text.parse::<ProxyAddress>(), errors) {
+        match errors.take(place.as_str(), text.parse::<ProxyAddress>()) {
             Some(proxy) if proxies.contains(&proxy) => errors.add(place, format!("{proxy} is there twice")),
             Some(proxy) => proxies.push(proxy),
             None => {}
@@ -196,7 +163,7 @@ fn roles(given: Option<Vec<String>>, errors: &mut ValidationErrors) -> BTreeSet<
         errors.add("refit.roles", "is empty; expected at least one role, like [node]");
     }
     let parsed = given.iter().enumerate();
-    parsed.filter_map(|(n, role)| or_report(format!("refit.roles[{n}]"), role.parse(), errors)).collect()
+    parsed.filter_map(|(n, role)| errors.take(format!("refit.roles[{n}]"), role.parse())).collect()
 }
 
 fn labels(
@@ -207,7 +174,7 @@ fn labels(
 ) -> (Labels, Vec<LabelCommand>) {
     let mut labels = Labels::default();
     for (name, value) in fixed.unwrap_or_default() {
-        or_report(format!("{fixed_place}.{name}"), labels.insert(&name, &value), errors);
+        errors.take(format!("{fixed_place}.{name}"), labels.insert(&name, &value));
     }
     let mut all = labels.clone();
     let mut checked = Vec::new();
@@ -216,11 +183,11 @@ fn labels(
         if all.get(&command.name).is_some() {
             errors.add(place("name"), format!("there is another label {:?}", command.name));
         }
-        or_report(place("name"), all.insert(&command.name, ""), errors);
+        errors.take(place("name"), all.insert(&command.name, ""));
         if command.command.first().is_none_or(|program| program.is_empty()) {
             errors.add(place("command"), "names no program; expected a list, like ['/bin/uname', '-p']");
         }
-        let period = or_report(place("period"), period::parse(&command.period), errors);
+        let period = errors.take(place("period"), period::parse(&command.period));
         let CommandSettings { name, command, .. } = command;
         checked.extend(period.map(|period| LabelCommand { name, command, period }));
     }
