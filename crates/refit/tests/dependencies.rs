@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use. Nothing below knows anything above.
-const HOUSE: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 16] = [
     ("refit-types", &[]),
     ("refit-backend", &["refit-types"]),
     ("refit-proto", &[]),
@@ -72,7 +72,7 @@ const LICENCES: [&str; 11] = [
 const ON_HOSTS: [&str; 2] = ["refit-agent", "refit-update"];
 const CONTROL_PLANE: [&str; 4] = ["refit-authority", "refit-backend", "refit-migrations", "refit-server"];
 
-/// Crates of the house that only tests and measurements may use.
+/// Our crates that only tests and measurements may use.
 const NEVER_SHIPPED: [&str; 3] = ["refit-loadgen", "refit-released", "refit-testbed"];
 
 /// Another TLS or cryptography in the same process is a second thing to keep patched, and rustls
@@ -123,7 +123,7 @@ fn shipped() -> BTreeSet<(String, String, String)> {
 }
 
 #[test]
-fn the_house_has_one_direction() {
+fn crates_depend_in_one_direction() {
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked", "--no-deps"]))
             .unwrap();
@@ -131,7 +131,8 @@ fn the_house_has_one_direction() {
     for package in metadata["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
         ours.insert(name);
-        let (_, allowed) = HOUSE.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}"));
+        let (_, allowed) =
+            CRATES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}"));
         for dependency in package["dependencies"].as_array().unwrap() {
             let used = dependency["name"].as_str().unwrap();
             if dependency["kind"].is_null() && used.starts_with("refit") {
@@ -139,7 +140,7 @@ fn the_house_has_one_direction() {
             }
         }
     }
-    assert_eq!(ours, HOUSE.iter().map(|(name, _)| *name).collect());
+    assert_eq!(ours, CRATES.iter().map(|(name, _)| *name).collect());
 }
 
 #[test]

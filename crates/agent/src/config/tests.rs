@@ -84,7 +84,7 @@ fn unknown_and_wrong_keys_are_refused_with_their_place() {
 
 #[test]
 fn every_fault_is_told_with_its_path() {
-    let faults = checked(
+    let errors = checked(
         "refit:
   data_dir: relative
   nodename: 'web 1'
@@ -105,7 +105,7 @@ ssh_service:
 ",
     )
     .unwrap_err();
-    let places: Vec<_> = faults.lines().skip(1).map(|line| line.split(": ").next().unwrap()).collect();
+    let places: Vec<_> = errors.lines().skip(1).map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(
         places,
         [
@@ -124,7 +124,7 @@ ssh_service:
             "refit.unreachable_exit",
             "ssh_service.commands[0].name",
         ],
-        "{faults}"
+        "{errors}"
     );
     let missing = checked("").unwrap_err();
     assert!(missing.contains("refit.proxy: is missing"), "{missing}");
