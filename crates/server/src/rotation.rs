@@ -48,7 +48,7 @@ pub(crate) async fn laggards(
         return Err(Error::Unavailable { store: backend.describe(), reason });
     }
     let mark = current.mark();
-    let mut lagging = fleet.survey(move |view| lagging_hosts(view, &mark)).await?;
+    let mut lagging = fleet.scan_view(move |view| lagging_hosts(view, &mark)).await?;
     if matches!(phase, Phase::UpdateClients | Phase::UpdateServers) {
         let signer = CaPin::of(current.authority().certificate()).to_string();
         let issued = issued_identities::unexpired(backend, now).await?;

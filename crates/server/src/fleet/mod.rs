@@ -269,7 +269,7 @@ impl Fleet {
     }
 
     /// Computes something over all hosts on a blocking thread, away from the threads that serve requests.
-    pub(crate) async fn survey<T: Send + 'static>(
+    pub(crate) async fn scan_view<T: Send + 'static>(
         &self,
         work: impl FnOnce(&FleetView) -> T + Send + 'static,
     ) -> Result<T> {

@@ -81,7 +81,7 @@ impl Cluster {
             let connected = view.hosts.iter().filter(|(_, known)| is_heard(&known.value)).count();
             wire::Hosts { total: view.hosts.len() as u64, connected: connected as u64 }
         };
-        self.fleet.survey(count).await
+        self.fleet.scan_view(count).await
     }
 
     async fn migrations(&self) -> Result<wire::Migrations, Status> {

@@ -119,7 +119,7 @@ impl NodeService for Nodes {
         let wanted = move |instance: &HostRecord| {
             instance.has_labels(&labels) && (search.is_empty() || instance.matches(&search))
         };
-        let page = self.fleet.survey(move |view| view.page(after, size, wanted)).await;
+        let page = self.fleet.scan_view(move |view| view.page(after, size, wanted)).await;
         let (page, more) = page.map_err(store_status)?;
         let live = live_servers(&self.backend).await.map_err(store_status)?;
         let live: BTreeSet<&str> = live.iter().map(|server| server.id.as_str()).collect();
