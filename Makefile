@@ -77,11 +77,11 @@ test-rollout: test-deps
 # full disk: about 10 minutes.
 test-cuts: test-deps
 	cargo test -p refit-update --test cuts -- --nocapture
-	REFIT_SWEEP=full cargo test -p refit --test updating -- --nocapture
+	REFIT_SWEEP=full cargo test -p refit --test updater -- --nocapture
 
 # The pictures of the dashboard in docs/screenshots.
 screenshots: test-deps
-	REFIT_SCREENSHOTS=update cargo test -p refit --test browser looks
+	REFIT_SCREENSHOTS=update cargo test -p refit --test browser screenshots
 
 lint:
 	cargo fmt --all --check

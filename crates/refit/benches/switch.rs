@@ -5,9 +5,9 @@
 
 #![allow(clippy::unwrap_used, dead_code)]
 
-#[path = "../tests/updating/cluster.rs"]
+#[path = "../tests/updater/cluster.rs"]
 mod cluster;
-#[path = "../tests/supervising/supervisor.rs"]
+#[path = "../tests/supervisor/supervisor.rs"]
 mod supervisor;
 
 use std::os::unix::fs::MetadataExt;

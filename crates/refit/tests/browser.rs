@@ -8,22 +8,22 @@
 mod demonstration;
 mod host;
 
-#[path = "browser/acting.rs"]
-mod acting;
+#[path = "browser/actions.rs"]
+mod actions;
 #[path = "browser/chromium.rs"]
 mod chromium;
-#[path = "browser/demonstrated.rs"]
-mod demonstrated;
+#[path = "browser/demo.rs"]
+mod demo;
 #[path = "browser/fleet.rs"]
 mod fleet;
-#[path = "browser/looks.rs"]
-mod looks;
-#[path = "browser/moving.rs"]
-mod moving;
+#[path = "browser/live_updates.rs"]
+mod live_updates;
+#[path = "browser/login.rs"]
+mod login;
 #[path = "browser/png.rs"]
 mod png;
-#[path = "browser/signing_in.rs"]
-mod signing_in;
+#[path = "browser/screenshots.rs"]
+mod screenshots;
 #[path = "browser/stage.rs"]
 mod stage;
 

@@ -8,27 +8,27 @@ mod host;
 mod documents;
 #[path = "cli/edit.rs"]
 mod edit;
+#[path = "cli/event_stream.rs"]
+mod event_stream;
 #[path = "cli/events.rs"]
 mod events;
-#[path = "cli/following.rs"]
-mod following;
 #[path = "cli/help.rs"]
 mod help;
 #[path = "cli/identities.rs"]
 mod identities;
-#[path = "cli/planning.rs"]
-mod planning;
+#[path = "cli/plan.rs"]
+mod plan;
 #[path = "cli/resources.rs"]
 mod resources;
 #[path = "cli/secrets.rs"]
 mod secrets;
-#[path = "cli/serving.rs"]
-mod serving;
+#[path = "cli/server.rs"]
+mod server;
 #[path = "cli/settings.rs"]
 mod settings;
 #[path = "cli/versions.rs"]
 mod versions;
-#[path = "cli/watching.rs"]
-mod watching;
+#[path = "cli/watch.rs"]
+mod watch;
 #[path = "cli/web.rs"]
 mod web;

@@ -4,12 +4,12 @@
 
 mod cluster;
 
-#[path = "hosts/beating.rs"]
-mod beating;
-#[path = "hosts/joining.rs"]
-mod joining;
-#[path = "hosts/renewing.rs"]
-mod renewing;
+#[path = "hosts/heartbeats.rs"]
+mod heartbeats;
+#[path = "hosts/join.rs"]
+mod join;
+#[path = "hosts/renewal.rs"]
+mod renewal;
 
 use std::time::Duration;
 

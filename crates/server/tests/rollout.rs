@@ -18,8 +18,8 @@ mod levels;
 mod operators;
 #[path = "rollout/outage.rs"]
 mod outage;
-#[path = "rollout/proving.rs"]
-mod proving;
+#[path = "rollout/proof.rs"]
+mod proof;
 #[path = "rollout/restart.rs"]
 mod restart;
 #[path = "rollout/world.rs"]

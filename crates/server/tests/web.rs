@@ -8,13 +8,13 @@ mod cluster;
 #[path = "rollout/world.rs"]
 mod world;
 
-#[path = "web/acting.rs"]
-mod acting;
+#[path = "web/actions.rs"]
+mod actions;
 #[path = "web/browser.rs"]
 mod browser;
-#[path = "web/moving.rs"]
-mod moving;
-#[path = "web/reading.rs"]
-mod reading;
+#[path = "web/live_updates.rs"]
+mod live_updates;
+#[path = "web/pages.rs"]
+mod pages;
 #[path = "web/signing_in.rs"]
 mod signing_in;

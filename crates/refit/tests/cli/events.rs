@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::following::Following;
+use crate::event_stream::Following;
 use crate::host::Host;
 use crate::resources::channel as document;
 

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "updating/cluster.rs"]
+#[path = "updater/cluster.rs"]
 mod cluster;
-#[path = "supervising/supervisor.rs"]
+#[path = "supervisor/supervisor.rs"]
 mod supervisor;
 
 use std::cell::Cell;

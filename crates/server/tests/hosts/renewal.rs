@@ -72,7 +72,7 @@ async fn only_its_own_certificate_lets_a_host_that_reported_join_again() {
     let cluster = Cluster::start().await;
     let (id, other) = (new_host(), new_host());
     let identity = cluster.joined(id).await;
-    crate::beating::report(&cluster, &identity).await;
+    crate::heartbeats::report(&cluster, &identity).await;
     let key = PrivateKey::generate().unwrap();
     let again = || joining(id, &[("kube", &key)]);
     let thief = cluster.joined(other).await;

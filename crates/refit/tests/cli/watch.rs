@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::following::Following;
+use crate::event_stream::Following;
 use crate::host::{Host, ServerProcess, WITHIN};
 
 const OLD: &str = "15.1.0";

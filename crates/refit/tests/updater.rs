@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "updating/cluster.rs"]
+#[path = "updater/cluster.rs"]
 mod cluster;
-#[path = "updating/full_disk.rs"]
+#[path = "updater/full_disk.rs"]
 mod full_disk;
-#[path = "updating/recovery.rs"]
+#[path = "updater/recovery.rs"]
 mod recovery;
 
 use std::path::{Path, PathBuf};
