@@ -3,6 +3,7 @@
 mod cache;
 mod certificates;
 mod etcd;
+mod intercepted_backend;
 mod machine;
 mod newer_release;
 mod process;
@@ -16,6 +17,7 @@ mod wait;
 pub use cache::cache_directory;
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdBuilder, EtcdCluster};
+pub use intercepted_backend::{Intercept, InterceptedBackend};
 pub use machine::Machine;
 pub use newer_release::{lost_newer_fields, with_newer_fields};
 pub use process::Process;

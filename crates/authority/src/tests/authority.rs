@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use refit_backend::{
-    Backend, Key, KeyRange, Lease, LeaseId, MemoryBackend, Read, Result, Revision, Snapshot, Transaction,
-    Watch,
-};
+use refit_backend::{Backend, Key, MemoryBackend};
+use refit_testbed::{Intercept, InterceptedBackend};
 use tokio::sync::Barrier;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -31,58 +28,26 @@ async fn the_first_to_create_wins_and_its_name_is_told() {
     assert_eq!(first.signing().key.to_pem(), second.signing().key.to_pem());
 }
 
-/// A store in which eight servers have all found nothing before the first of them writes.
+/// Lets the first eight readers go on together: all have found nothing before the first of them writes.
 #[derive(Debug)]
-struct AllAtOnce {
-    store: MemoryBackend,
+struct EightReaders {
     reads: AtomicUsize,
     all_read: Barrier,
 }
 
 #[async_trait]
-impl Backend for AllAtOnce {
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
-    async fn read(&self, reads: &[Read]) -> Result<Snapshot> {
-        let found = self.store.read(reads).await;
+impl Intercept for EightReaders {
+    async fn after_read(&self) {
         if self.reads.fetch_add(1, Ordering::SeqCst) < 8 {
             self.all_read.wait().await;
         }
-        found
-    }
-
-    async fn transact(&self, transaction: Transaction) -> Result<Revision> {
-        self.store.transact(transaction).await
-    }
-
-    async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        self.store.delete_range(range).await
-    }
-
-    async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
-        self.store.grant_lease(ttl).await
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
-        self.store.keep_alive(lease).await
-    }
-
-    async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        self.store.revoke_lease(lease).await
-    }
-
-    async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {
-        self.store.watch(range, after).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn servers_that_start_at_once_agree() {
-    let store =
-        AllAtOnce { store: MemoryBackend::default(), reads: AtomicUsize::new(0), all_read: Barrier::new(8) };
-    let store = Arc::new(store);
+    let readers = EightReaders { reads: AtomicUsize::new(0), all_read: Barrier::new(8) };
+    let store = InterceptedBackend::new(Arc::new(MemoryBackend::default()), readers);
     let servers: Vec<_> = (0..8)
         .map(|number| {
             let store = store.clone();

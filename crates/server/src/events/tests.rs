@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{
-    Backend, Error, Key, KeyRange, Lease, LeaseId, MemoryBackend, Read, Result, Revision, SharedBackend,
-    Snapshot, SqliteBackend, Transaction, Watch,
+    Backend, Error, Key, KeyRange, MemoryBackend, Result, Revision, SharedBackend, SqliteBackend, Transaction,
 };
 use refit_resources::{ResourceError, ResourceStore, SharedStore, open_store};
-use refit_testbed::eventually;
+use refit_testbed::{Intercept, InterceptedBackend, eventually};
 use refit_types::{Channel, Kind, Resource};
 use tokio::sync::watch;
 
@@ -51,44 +50,27 @@ async fn change(
     events.recorded("alice", store, (Kind::Channel, name), change, |_| Ok(())).await
 }
 
-/// A store that refuses to write below some key while it is told to.
+/// Refuses writes below a key while it is told to.
 #[derive(Debug)]
-struct Refusing {
-    inner: SqliteBackend,
+struct RefusedWrites {
     below: &'static str,
     refuses: AtomicBool,
 }
 
 #[tonic::async_trait]
-impl Backend for Refusing {
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-    async fn read(&self, reads: &[Read]) -> Result<Snapshot> {
-        self.inner.read(reads).await
-    }
-    async fn transact(&self, transaction: Transaction) -> Result<Revision> {
+impl Intercept for RefusedWrites {
+    async fn before_transact(&self, transaction: &Transaction) -> Result<()> {
         let touched = transaction.writes().iter().any(|write| write.key().as_str().starts_with(self.below));
         match touched && self.refuses.load(Ordering::Relaxed) {
             true => Err(Error::TooLarge("refused".into())),
-            false => self.inner.transact(transaction).await,
+            false => Ok(()),
         }
     }
-    async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        self.inner.delete_range(range).await
-    }
-    async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
-        self.inner.grant_lease(ttl).await
-    }
-    async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
-        self.inner.keep_alive(lease).await
-    }
-    async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        self.inner.revoke_lease(lease).await
-    }
-    async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {
-        self.inner.watch(range, after).await
-    }
+}
+
+/// A store that refuses no writes yet.
+fn refusing_backend(inner: SqliteBackend, below: &'static str) -> Arc<InterceptedBackend<RefusedWrites>> {
+    InterceptedBackend::new(Arc::new(inner), RefusedWrites { below, refuses: AtomicBool::new(false) })
 }
 
 #[tokio::test]
@@ -96,7 +78,7 @@ async fn a_change_and_its_event_are_stored_together_or_not_at_all() {
     for below in ["/events/", "/channels/"] {
         let directory = tempfile::tempdir().unwrap();
         let inner = SqliteBackend::open(&directory.path().join("store")).unwrap();
-        let refusing = Arc::new(Refusing { inner, below, refuses: AtomicBool::new(false) });
+        let refusing = refusing_backend(inner, below);
         let backend: SharedBackend = refusing.clone();
         let (events, store) = (Events::new(backend.clone(), Timestamp::now), channels(&backend));
         let (one, two) = (channel("c", "1.0.0"), channel("c", "2.0.0"));

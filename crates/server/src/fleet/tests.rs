@@ -9,4 +9,4 @@ mod storm;
 mod unreadable;
 
 pub(crate) use bare::{Bare, WITHIN, beat, group, host, store};
-pub(crate) use held_backend::HeldBackend;
+pub(crate) use held_backend::held_backend;

@@ -10,14 +10,14 @@ use refit_testbed::eventually;
 use refit_types::{Group, Percent, Schedule, UpdateFailure, UpdaterStatus};
 
 use super::expiry::is_long_lost;
-use crate::fleet::tests::{Bare, HeldBackend, WITHIN, beat, group, host, store};
+use crate::fleet::tests::{Bare, WITHIN, beat, group, held_backend, host, store};
 use crate::fleet::{Fleet, StoreReading, plan_key};
 
 const GROUPS: &str = "/rollouts/v1/default/groups";
 
 #[tokio::test]
 async fn a_decision_that_an_operator_was_quicker_than_undoes_nothing() {
-    let held = HeldBackend::new(store());
+    let held = held_backend(store());
     let backend: SharedBackend = held.clone();
     let bare = Bare::with_hosts(&backend, 4).await;
     bare.say(vec![group("all", 100)], "2.0.0").await;
@@ -38,7 +38,7 @@ async fn a_decision_that_an_operator_was_quicker_than_undoes_nothing() {
 #[tokio::test]
 async fn what_another_server_has_stored_is_not_stored_again() {
     let inner = store();
-    let (first, second) = (HeldBackend::new(inner.clone()), HeldBackend::new(inner.clone()));
+    let (first, second) = (held_backend(inner.clone()), held_backend(inner.clone()));
     let backend: SharedBackend = first.clone();
     let bare = Bare::with_hosts(&backend, 4).await;
     bare.say(vec![group("all", 50)], "2.0.0").await;
@@ -71,7 +71,7 @@ async fn what_another_server_has_stored_is_not_stored_again() {
 
 #[tokio::test]
 async fn a_host_that_changes_while_a_decision_about_it_is_stored_is_not_lost() {
-    let held = HeldBackend::new(store());
+    let held = held_backend(store());
     let backend: SharedBackend = held.clone();
     let bare = Bare::with_hosts(&backend, 2).await;
     bare.say(vec![group("all", 100)], "2.0.0").await;

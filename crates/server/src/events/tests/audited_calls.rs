@@ -34,7 +34,7 @@ enum Call {
 }
 
 struct World {
-    refusing: Arc<Refusing>,
+    refusing: Arc<InterceptedBackend<RefusedWrites>>,
     nodes: Nodes,
     auth: Auth,
     rotations: Rotations,
@@ -60,7 +60,7 @@ impl World {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let inner = SqliteBackend::open(&directory.path().join("store")).unwrap();
-        let refusing = Arc::new(Refusing { inner, below: "/events/", refuses: AtomicBool::new(false) });
+        let refusing = refusing_backend(inner, "/events/");
         let backend: SharedBackend = refusing.clone();
         let now: fn() -> Timestamp = Timestamp::now;
         Authority::load_or_create(&*backend, "example".parse().unwrap(), now()).await.unwrap();

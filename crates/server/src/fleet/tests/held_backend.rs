@@ -3,30 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_backend::{
-    Backend, KeyRange, Lease, LeaseId, Read, Result, Revision, SharedBackend, Snapshot, Transaction, Watch,
-};
-use refit_testbed::eventually;
+use refit_backend::{Result, SharedBackend, Transaction};
+use refit_testbed::{Intercept, InterceptedBackend, eventually};
 use tokio::sync::watch;
 
-/// Passes everything on, but holds transactions that write below a prefix.
+/// Holds transactions that write below a prefix.
 #[derive(Debug)]
-pub(crate) struct HeldBackend {
-    inner: SharedBackend,
+pub(crate) struct HeldWrites {
     prefix: watch::Sender<Option<&'static str>>,
     held: watch::Sender<u32>,
 }
 
-impl HeldBackend {
-    pub(crate) fn new(inner: SharedBackend) -> Arc<Self> {
-        Arc::new(Self { inner, prefix: watch::Sender::new(None), held: watch::Sender::new(0) })
-    }
+/// A store that can hold writes back.
+pub(crate) type HeldBackend = InterceptedBackend<HeldWrites>;
 
-    /// The store itself, for those who are not held.
-    pub(crate) fn inner(&self) -> SharedBackend {
-        self.inner.clone()
-    }
+/// A store before which nothing is held yet.
+pub(crate) fn held_backend(inner: SharedBackend) -> Arc<HeldBackend> {
+    InterceptedBackend::new(
+        inner,
+        HeldWrites { prefix: watch::Sender::new(None), held: watch::Sender::new(0) },
+    )
+}
 
+impl HeldWrites {
     pub(crate) fn hold(&self, prefix: &'static str) {
         self.prefix.send_replace(Some(prefix));
     }
@@ -50,16 +49,8 @@ impl HeldBackend {
 }
 
 #[tonic::async_trait]
-impl Backend for HeldBackend {
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    async fn read(&self, reads: &[Read]) -> Result<Snapshot> {
-        self.inner.read(reads).await
-    }
-
-    async fn transact(&self, transaction: Transaction) -> Result<Revision> {
+impl Intercept for HeldWrites {
+    async fn before_transact(&self, transaction: &Transaction) -> Result<()> {
         let is_below =
             |prefix: &str| transaction.writes().iter().any(|write| write.key().as_str().starts_with(prefix));
         let mut held = self.prefix.subscribe();
@@ -68,26 +59,6 @@ impl Backend for HeldBackend {
             self.held.send_modify(|held| *held += 1);
             let _ = held.wait_for(|prefix| is_free(prefix)).await;
         }
-        self.inner.transact(transaction).await
-    }
-
-    async fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        self.inner.delete_range(range).await
-    }
-
-    async fn grant_lease(&self, ttl: Duration) -> Result<Lease> {
-        self.inner.grant_lease(ttl).await
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
-        self.inner.keep_alive(lease).await
-    }
-
-    async fn revoke_lease(&self, lease: LeaseId) -> Result<()> {
-        self.inner.revoke_lease(lease).await
-    }
-
-    async fn watch(&self, range: &KeyRange, after: Revision) -> Result<Watch> {
-        self.inner.watch(range, after).await
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use refit_testbed::eventually;
 use tokio::task::JoinSet;
 
 use super::bare::WITHIN;
-use super::{Bare, HeldBackend, beat, group, host, store};
+use super::{Bare, beat, group, held_backend, host, store};
 use crate::find::Answers;
 
 /// More than are written at once and wait in the channel together.
@@ -13,7 +13,7 @@ const HOSTS: u128 = 2000;
 
 #[tokio::test]
 async fn an_operator_does_not_wait_behind_a_fleet_that_reports() {
-    let held = HeldBackend::new(store());
+    let held = held_backend(store());
     let backend: SharedBackend = held.clone();
     let bare = Bare::with_hosts(&backend, 4).await;
     bare.say(vec![group("all", 50)], "2.0.0").await;
