@@ -9,8 +9,9 @@ use refit_proto::rollouts::v1::blocked_by::{
 };
 use refit_proto::rollouts::v1::{Group, HaltCause as WireHaltCause};
 use refit_rollout::BlockedBy;
-use refit_types::{Halt, HaltCause, Percent};
+use refit_types::{Halt, HaltCause};
 
+use crate::host_limit::{host_limit, host_limit_from_wire, whole_percent};
 use crate::{moment, timestamp};
 
 /// The text for a blocked group whose reason is unknown and comes without a text.
@@ -30,14 +31,16 @@ pub fn blocked_by(reason: &BlockedBy) -> wire::BlockedBy {
             cause: cause_on_the_wire(halt.cause).into(),
             count: halt.count,
             members: halt.members,
-            limit: halt.limit.get().into(),
+            limit: whole_percent(halt.limit),
+            allowed: Some(host_limit(halt.limit)),
         }),
         BlockedBy::Requires(groups) => {
             Reason::Requires(Requires { groups: groups.iter().map(ToString::to_string).collect() })
         }
         BlockedBy::Window { opens } => Reason::Window(Window { opens: Some(timestamp(*opens)) }),
-        // Any other limit lets one host start at least.
-        BlockedBy::NoSlots => Reason::NoSlots(NoSlots { limit: Percent::ZERO.get().into() }),
+        BlockedBy::NoSlots { limit } => {
+            Reason::NoSlots(NoSlots { limit: whole_percent(*limit), allowed: Some(host_limit(*limit)) })
+        }
         BlockedBy::Away { away, members } => {
             Reason::MembersAway(MembersAway { away: *away, members: *members })
         }
@@ -61,15 +64,18 @@ pub fn blocked_by_from_wire(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
             cause: known_cause(halted.cause())?,
             count: halted.count,
             members: halted.members,
-            limit: u8::try_from(halted.limit).ok().and_then(Percent::new)?,
+            limit: host_limit_from_wire(halted.allowed.as_ref(), halted.limit)?,
         }),
         Reason::Requires(requires) => {
             let names = requires.groups.iter().map(|name| name.parse().ok());
             BlockedBy::Requires(names.collect::<Option<_>>()?)
         }
         Reason::Window(window) => BlockedBy::Window { opens: moment(window.opens)? },
-        Reason::NoSlots(NoSlots { limit: 0 }) => BlockedBy::NoSlots,
-        Reason::NoSlots(_) => return None,
+        Reason::NoSlots(NoSlots { limit, allowed }) => {
+            // Any other limit lets one host start at least.
+            let limit = host_limit_from_wire(allowed.as_ref(), *limit).filter(|limit| limit.is_zero())?;
+            BlockedBy::NoSlots { limit }
+        }
         Reason::MembersAway(members) => BlockedBy::Away { away: members.away, members: members.members },
         Reason::UnreadableGroup(group) => BlockedBy::UnreadableGroup { key: group.key.as_str().into() },
         Reason::UnreadableHosts(hosts) => {
@@ -108,6 +114,8 @@ fn known_cause(cause: WireHaltCause) -> Option<HaltCause> {
 
 #[cfg(test)]
 mod tests {
+    use refit_types::HostLimit;
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -115,16 +123,19 @@ mod tests {
     }
 
     fn every_reason() -> Vec<BlockedBy> {
-        let halt = |cause| Halt { cause, count: 3, members: 24, limit: Percent::TENTH };
+        let halt = |cause, limit: &str| Halt { cause, count: 3, members: 24, limit: limit.parse().unwrap() };
         vec![
             BlockedBy::Disabled,
             BlockedBy::Paused { since: at("2026-11-16T00:00:00.5Z") },
             BlockedBy::GroupPaused { since: at("2026-11-15T22:00:00Z") },
-            BlockedBy::Halted(halt(HaltCause::Failed)),
-            BlockedBy::Halted(halt(HaltCause::TimedOut)),
+            BlockedBy::Halted(halt(HaltCause::Failed, "10%")),
+            BlockedBy::Halted(halt(HaltCause::Failed, "0.5%")),
+            BlockedBy::Halted(halt(HaltCause::Failed, "2 hosts")),
+            BlockedBy::Halted(halt(HaltCause::TimedOut, "10%")),
             BlockedBy::Requires(vec!["canary".parse().unwrap(), "staging".parse().unwrap()]),
             BlockedBy::Window { opens: at("2026-11-16T02:00:00Z") },
-            BlockedBy::NoSlots,
+            BlockedBy::NoSlots { limit: HostLimit::ZERO },
+            BlockedBy::NoSlots { limit: HostLimit::Hosts(0) },
             BlockedBy::Away { away: 4, members: 9 },
             BlockedBy::UnreadableGroup { key: "/rollouts/v1/default/groups/canary".into() },
             BlockedBy::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 1 },
@@ -155,13 +166,21 @@ mod tests {
             blocked_by_in_words(&Group { blocked_by, waiting: waiting.into(), ..Group::default() }, now)
         };
         let reason = |reason| Some(wire::BlockedBy { reason: Some(reason) });
+        let newer_limit = Some(wire::HostLimit { limit: None });
         let unknown = [
             Some(wire::BlockedBy { reason: None }),
-            reason(Reason::Halted(Halted { cause: 77, count: 1, members: 2, limit: 10 })),
-            reason(Reason::Halted(Halted { cause: 1, count: 1, members: 2, limit: 300 })),
+            reason(Reason::Halted(Halted { cause: 77, count: 1, members: 2, limit: 10, allowed: None })),
+            reason(Reason::Halted(Halted { cause: 1, count: 1, members: 2, limit: 300, allowed: None })),
+            reason(Reason::Halted(Halted {
+                cause: 1,
+                count: 1,
+                members: 2,
+                limit: 10,
+                allowed: newer_limit,
+            })),
             reason(Reason::Window(Window { opens: None })),
             reason(Reason::GroupPaused(GroupPaused { since: None })),
-            reason(Reason::NoSlots(NoSlots { limit: 5 })),
+            reason(Reason::NoSlots(NoSlots { limit: 5, allowed: None })),
             reason(Reason::Requires(Requires { groups: vec!["no good\n".into()] })),
         ];
         for blocked in unknown {

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod blocked_by;
+mod host_limit;
 mod timestamp;
 
 pub use blocked_by::{blocked_by, blocked_by_from_wire, blocked_by_in_words};

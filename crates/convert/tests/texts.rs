@@ -2,7 +2,7 @@
 
 use refit_proto::rollouts::v1 as rollouts;
 use refit_proto::{TextEnum, code_of, known_text, v1 as wire};
-use refit_types::{AgentRole, Edition, GroupState, Halt, HaltCause, Percent, Schedule, UpgraderKind};
+use refit_types::{AgentRole, Edition, GroupState, Halt, HaltCause, HostLimit, Schedule, UpgraderKind};
 
 fn agree<E: TextEnum>(domain: &[&'static str]) {
     for text in domain {
@@ -20,7 +20,7 @@ fn the_wire_and_the_domain_have_the_same_values() {
     agree::<wire::Upgrader>(&UpgraderKind::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>());
     agree::<wire::RotationPhase>(&refit_identity::Phase::ALL.map(refit_identity::Phase::as_str));
     agree::<rollouts::Schedule>(&Schedule::ALL.iter().map(|schedule| schedule.as_str()).collect::<Vec<_>>());
-    let halt = Halt { cause: HaltCause::Failed, count: 1, members: 1, limit: Percent::ZERO };
+    let halt = Halt { cause: HaltCause::Failed, count: 1, members: 1, limit: HostLimit::ZERO };
     let states = [GroupState::Scheduled, GroupState::Active, GroupState::Succeeded, GroupState::Halted(halt)];
     agree::<rollouts::GroupState>(&states.each_ref().map(GroupState::as_str));
 }

@@ -1,7 +1,7 @@
 //! The reason why a group makes no progress, as data and as text.
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{GroupName, Halt};
+use refit_types::{GroupName, Halt, HostLimit};
 
 /// Why a group is not moving.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,10 @@ pub enum BlockedBy {
         opens: Timestamp,
     },
     /// No host may be in flight.
-    NoSlots,
+    NoSlots {
+        /// As the group says it.
+        limit: HostLimit,
+    },
     /// The group's record cannot be read: a newer release may have written it.
     UnreadableGroup {
         /// Where it is stored.
@@ -64,7 +67,7 @@ impl BlockedBy {
                 format!("waiting for {}", names.join(", "))
             }
             Self::Window { opens } => format!("window opens in {}", in_words(opens.duration_since(now))),
-            Self::NoSlots => "max_in_flight is 0%: no host may start".into(),
+            Self::NoSlots { limit } => format!("max_in_flight is {limit}: no host may start"),
             Self::UnreadableGroup { key } => {
                 format!("blocked: the record {key} cannot be read; was it written by a newer release?")
             }

@@ -3,7 +3,7 @@
 mod text;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Group, GroupName, Percent, Schedule, Version};
+use refit_types::{Group, GroupName, HostLimit, Schedule, Version};
 use serde::Serialize;
 
 use crate::{Cohort, Plan};
@@ -62,9 +62,9 @@ pub struct GroupPreview {
     pub held: u32,
     /// Those that are disconnected.
     pub away: u32,
-    /// The share of members that may be in flight.
-    pub max_in_flight: Percent,
-    /// That share in hosts.
+    /// How many members may be in flight, as the group says it.
+    pub max_in_flight: HostLimit,
+    /// The same in hosts.
     pub limit: u32,
     /// When it could be done, at the earliest.
     pub ends: Option<Timestamp>,
@@ -99,7 +99,10 @@ pub enum Blocker {
     /// Groups do not count.
     Immediate,
     /// No host may be in flight.
-    NoSlots,
+    NoSlots {
+        /// As the group says it.
+        limit: HostLimit,
+    },
     /// A group that it requires cannot end.
     Requires {
         /// Which.
@@ -220,9 +223,9 @@ impl Preview {
         let (at, each, stopped) = (self.at, self.seconds_each, !self.blocked.is_empty());
         let preview = self.groups.get_mut(group)?;
         let members = preview.takes - preview.away;
-        preview.limit = limits.max_in_flight.ceil_of(members);
+        preview.limit = limits.max_in_flight.slots(members);
         if preview.limit == 0 && preview.to_upgrade > 0 {
-            blocked.push(Blocker::NoSlots);
+            blocked.push(Blocker::NoSlots { limit: limits.max_in_flight });
         }
         let window = |from: Timestamp| limits.window.open_at(from).or_else(|| limits.window.next_from(from));
         preview.opens = from.and_then(|from| window(from).map(|window| window.start.max(from)));

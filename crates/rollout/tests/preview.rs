@@ -79,9 +79,9 @@ fn what_does_not_fit_goes_on_in_the_next_window() {
 #[test]
 fn what_blocks_is_told() {
     let mut groups = three();
-    groups[0].max_in_flight = refit_types::Percent::ZERO;
+    groups[0].max_in_flight = refit_types::HostLimit::ZERO;
     let seen = previewed(groups);
-    assert_eq!(seen.groups[0].blocked, [Blocker::NoSlots]);
+    assert_eq!(seen.groups[0].blocked, [Blocker::NoSlots { limit: refit_types::HostLimit::ZERO }]);
     assert_eq!(seen.groups[1].blocked, [Blocker::Requires { group: "canary".parse().unwrap() }]);
     assert_eq!((seen.groups[1].opens, seen.ends), (None, None));
     let text = seen.to_text();

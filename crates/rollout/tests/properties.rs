@@ -14,7 +14,7 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, RngSeed, TestCaseError, TestRng, TestRunner};
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Day, Days, Group, Groups, HostId, Immediate, Percent,
+    AutoUpdate, ClusterMaintenanceConfig, Day, Days, Group, Groups, HostId, HostLimit, Immediate,
     PolicySchedule, Selector, WeeklyWindow,
 };
 use uuid::Uuid;
@@ -46,17 +46,20 @@ fn window() -> impl Strategy<Value = WeeklyWindow> {
     )
 }
 
-fn percent(of: &'static [u8]) -> impl Strategy<Value = Percent> {
-    select(of).prop_map(|percent| Percent::new(percent).unwrap())
+fn limit(of: &'static [&'static str]) -> impl Strategy<Value = HostLimit> {
+    select(of).prop_map(|limit| limit.parse().unwrap())
 }
 
 fn group() -> impl Strategy<Value = (Group, u8)> {
     let lengths =
         (select(&[0_u32, 0, 60, 600, 3600][..]), 30_u32..=900, prop_oneof![Just(0_u32), 0_u32..=900]);
     let limits = (
-        percent(&[0, 1, 10, 34, 34, 50, 50, 100, 100, 100]),
-        percent(&[0, 10, 34, 50, 100, 100]),
-        percent(&[0, 10, 34, 50, 100, 100]),
+        limit(&[
+            "0%", "0.5%", "1%", "10%", "34%", "33.4%", "50%", "50%", "100%", "100%", "100%", "0", "1", "2",
+            "5",
+        ]),
+        limit(&["0%", "0.5%", "10%", "34%", "50%", "100%", "100%", "0", "1", "3"]),
+        limit(&["0%", "0.5%", "10%", "34%", "50%", "100%", "100%", "0", "1", "3"]),
     );
     (window(), lengths, limits, (any::<u8>(), any::<u8>()).prop_map(|(a, b)| a & b)).prop_map(
         |(window, lengths, limits, requires)| {
@@ -103,9 +106,11 @@ fn chain() -> impl Strategy<Value = Vec<Group>> {
         for n in 0..groups.len() {
             groups[n].requires = groups[..n].iter().rev().take(1).map(|before| before.name.clone()).collect();
             groups[n].window = WeeklyWindow { days: Days::ALL, window_hours: 24, ..groups[n].window.clone() };
-            groups[n].max_in_flight = groups[n].max_in_flight.max(Percent::new(10).unwrap());
-            groups[n].max_failed_before_halt = Percent::new(50).unwrap();
-            groups[n].max_timeout_before_halt = Percent::ALL;
+            if groups[n].max_in_flight.slots(100) < 10 {
+                groups[n].max_in_flight = HostLimit::TENTH;
+            }
+            groups[n].max_failed_before_halt = HostLimit::percent(50).unwrap();
+            groups[n].max_timeout_before_halt = HostLimit::ALL;
         }
         groups
     })
@@ -155,10 +160,10 @@ fn host_step() -> impl Strategy<Value = HostStep> {
 
 fn operator_step() -> impl Strategy<Value = OperatorStep> {
     let group = || 0_u8..5;
-    let percent = || select(&[0_u8, 1, 10, 34, 50, 100][..]);
+    let any_limit = || limit(&["0%", "0.5%", "1%", "10%", "34%", "50%", "100%", "0", "1", "3"]);
     prop_oneof![
-        3 => (group(), percent()).prop_map(|(group, percent)| OperatorStep::Limit { group, percent }),
-        1 => (group(), percent(), percent()).prop_map(|(group, failed, timed_out)| {
+        3 => (group(), any_limit()).prop_map(|(group, limit)| OperatorStep::Limit { group, limit }),
+        1 => (group(), any_limit(), any_limit()).prop_map(|(group, failed, timed_out)| {
             OperatorStep::Thresholds { group, failed, timed_out }
         }),
         2 => (group(), 0_u8..24, 0_u8..24).prop_map(|(group, start, length)| {
@@ -186,7 +191,7 @@ fn operator_step() -> impl Strategy<Value = OperatorStep> {
 fn calm_operator_step() -> impl Strategy<Value = OperatorStep> {
     prop_oneof![
         6 => (0_u8..5).prop_map(|group| OperatorStep::Run { group }),
-        1 => (0_u8..5, 1_u8..101).prop_map(|(group, percent)| OperatorStep::Limit { group, percent }),
+        1 => (0_u8..5, limit(&["0.5%", "1%", "25%", "60%", "100%", "1", "4"])).prop_map(|(group, limit)| OperatorStep::Limit { group, limit }),
         1 => (0_u8..5).prop_map(|group| OperatorStep::ResumeGroup { group }),
     ]
 }

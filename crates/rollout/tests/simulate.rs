@@ -7,7 +7,7 @@ mod fleets;
 use fleets::{at, fleet, group, hosts, simulation, three};
 use proptest::prelude::*;
 use refit_rollout::{Behaviour, Cohort, Outcomes, Share, Simulation, Timeline};
-use refit_types::{GroupState, Percent};
+use refit_types::{GroupState, HostLimit};
 
 fn behaviour(fail: &str, hang: &str, die: &str) -> Behaviour {
     let share = |text: &str| text.parse::<Share>().unwrap();
@@ -141,7 +141,7 @@ fn check_golden(name: &str, shown: &str) {
 
 fn mixed() -> Timeline {
     let mut groups = three();
-    groups[2].max_failed_before_halt = Percent::new(2).unwrap();
+    groups[2].max_failed_before_halt = HostLimit::percent(2).unwrap();
     simulation(groups, Behaviour { seed: 3, ..behaviour("4%", "2%", "1%") }).run().unwrap()
 }
 
@@ -187,9 +187,9 @@ proptest! {
     ) {
         let mut groups = three();
         for group in &mut groups {
-            group.max_in_flight = Percent::new(in_flight).unwrap();
-            group.max_failed_before_halt = Percent::new(halt).unwrap();
-            group.max_timeout_before_halt = Percent::new(halt).unwrap();
+            group.max_in_flight = HostLimit::percent(in_flight).unwrap();
+            group.max_failed_before_halt = HostLimit::percent(halt).unwrap();
+            group.max_timeout_before_halt = HostLimit::percent(halt).unwrap();
         }
         let (fail, hang, die) = shares;
         let behaviour = Behaviour {

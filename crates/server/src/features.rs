@@ -1,7 +1,10 @@
 //! The feature level of this release, and which documents need it of every server. A release that adds a gate (a field
 //! or a value that keeps hosts from being upgraded) increases the level here and extends `needed`.
 
-use refit_types::{FeatureLevel, Resource};
+use refit_types::{FeatureLevel, HostLimit, Resource};
+
+/// Limits in hosts and in fractions of a percent. Servers below it take a number for a percentage.
+const HOST_LIMITS: FeatureLevel = FeatureLevel::new(2);
 
 /// The features of one release of the server.
 #[derive(Debug, Clone, Copy)]
@@ -14,14 +17,59 @@ pub struct Features {
 }
 
 impl Features {
-    /// Those of this release, which knows no gate that a server of before there were levels would not keep to.
+    /// Those of this release.
     pub fn current() -> Self {
-        Self { level: FeatureLevel::new(1), needed: |_| FeatureLevel::NONE }
+        Self { level: HOST_LIMITS, needed }
+    }
+}
+
+fn needed(resource: &Resource) -> FeatureLevel {
+    let Resource::ClusterMaintenanceConfig(config) = resource else { return FeatureLevel::NONE };
+    let groups = &config.agent_auto_update_groups;
+    let mut limits =
+        groups.regular.iter().chain(&groups.critical).flat_map(|group| {
+            [group.max_in_flight, group.max_failed_before_halt, group.max_timeout_before_halt]
+        });
+    let is_whole = |limit: HostLimit| matches!(limit, HostLimit::Share(share) if share.whole().is_some());
+    match limits.all(is_whole) {
+        true => FeatureLevel::NONE,
+        false => HOST_LIMITS,
     }
 }
 
 impl Default for Features {
     fn default() -> Self {
         Self::current()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_that_older_servers_would_misread_needs_the_level_of_every_server() {
+        let level_with = |schedule: &str, field: &str, limit: serde_json::Value| {
+            let group = json!({ "name": "a", field: limit });
+            let spec = json!({ "agent_auto_update_groups": { schedule: [{ "name": "b" }, group] } });
+            let document = json!({ "kind": "cluster_maintenance_config", "spec": spec });
+            (Features::current().needed)(&Resource::from_document(document).unwrap().0)
+        };
+        for field in ["max_in_flight", "max_failed_before_halt", "max_timeout_before_halt"] {
+            for schedule in ["regular", "critical"] {
+                for limit in [json!(5), json!(0), json!("0.5%"), json!("12.25%")] {
+                    assert_eq!(
+                        level_with(schedule, field, limit),
+                        FeatureLevel::new(2),
+                        "{schedule} {field}"
+                    );
+                }
+                for limit in [json!("0%"), json!("5%"), json!("100%")] {
+                    assert_eq!(level_with(schedule, field, limit), FeatureLevel::NONE, "{schedule} {field}");
+                }
+            }
+        }
     }
 }

@@ -36,8 +36,8 @@ pub use resource_kind::{
 pub use revision::Revision;
 pub use rollout::{
     AutoUpdate, AutoupdateVersion, ClusterMaintenanceConfig, Day, Days, Expression, Group, GroupName, Groups,
-    Immediate, MAX_GROUPS, NotAPercentage, NotATimeZone, NotAnExpression, Percent, PolicySchedule, Schedule,
-    Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
+    HostLimit, Immediate, MAX_GROUPS, NotAHostLimit, NotAPercentage, NotATimeZone, NotAnExpression, Percent,
+    PolicySchedule, Schedule, Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
 };
 pub use rollout_records::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
 pub use stored_word::StoredWord;

@@ -5,7 +5,9 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{FeatureLevel, GroupName, Percent, Schedule, Span, UnknownFields, Version, keep_unknown_fields};
+use crate::{
+    FeatureLevel, GroupName, HostLimit, Schedule, Span, UnknownFields, Version, keep_unknown_fields,
+};
 
 /// A host's progress in a rollout: part of its record, with the field names that operators see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +176,7 @@ pub struct Halt {
     /// Of how many members.
     pub members: u32,
     /// What was allowed.
-    pub limit: Percent,
+    pub limit: HostLimit,
 }
 
 /// What a group can have too much of.

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use crate::Percent;
+use crate::HostLimit;
+use crate::rollout::EXPECTED_LIMIT;
 
 /// One thing that is wrong with a document: where, what was found, what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,20 +183,20 @@ impl<'a> Fields<'a> {
         number
     }
 
-    /// A share, as `25%` or as the number alone.
-    pub(crate) fn percent(&mut self, field: &'static str) -> Option<Percent> {
+    /// A share of hosts, as `25%`, or a number of them.
+    pub(crate) fn host_limit(&mut self, field: &'static str) -> Option<HostLimit> {
         let value = self.take(field)?;
-        let percent = match &value {
+        let limit = match &value {
             Value::String(text) => text.parse().ok(),
             Value::Number(number) => {
-                number.as_u64().and_then(|number| u8::try_from(number).ok()).and_then(Percent::new)
+                number.as_u64().and_then(|hosts| u32::try_from(hosts).ok()).map(HostLimit::Hosts)
             }
             _ => None,
         };
-        if percent.is_none() {
-            self.add_error(field, format!("expected a percentage from 0% to 100%, found {}", shown(&value)));
+        if limit.is_none() {
+            self.add_error(field, format!("expected {EXPECTED_LIMIT}, found {}", shown(&value)));
         }
-        percent
+        limit
     }
 
     /// The elements of a list, which should be `what`.

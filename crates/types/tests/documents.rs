@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use refit_types::{ClusterMaintenanceConfig, Kind, Resource};
+use refit_types::{ClusterMaintenanceConfig, HostLimit, Kind, Resource};
 use serde_json::{Value, json};
 
 fn config(spec: Value) -> Result<Resource, Vec<String>> {
@@ -107,19 +107,66 @@ fn a_document_with_everything_comes_back_as_it_was_written() {
     let resource = config(spec.clone()).unwrap();
     assert_eq!(compact(&resource)["spec"], spec);
     assert_eq!(Resource::from_document(full(&resource)).unwrap().0, resource);
-    for share in [json!("25%"), json!("25"), json!(25)] {
-        let group = json!([{ "name": "a", "max_in_flight": share }]);
-        let resource = config(json!({ "agent_auto_update_groups": { "regular": group } })).unwrap();
-        let written = &compact(&resource)["spec"]["agent_auto_update_groups"]["regular"][0]["max_in_flight"];
-        assert_eq!(written, "25%");
+}
+
+#[test]
+fn a_plain_number_is_a_number_of_hosts_and_a_percentage_a_share() {
+    for field in ["max_in_flight", "max_failed_before_halt", "max_timeout_before_halt"] {
+        let share = |text: &str| HostLimit::Share(text.parse().unwrap());
+        for (said, meant, written) in [
+            (json!(5), HostLimit::Hosts(5), "5 hosts"),
+            (json!("5"), HostLimit::Hosts(5), "5 hosts"),
+            (json!(1), HostLimit::Hosts(1), "1 host"),
+            (json!(5000), HostLimit::Hosts(5000), "5000 hosts"),
+            (json!("5 hosts"), HostLimit::Hosts(5), "5 hosts"),
+            (json!("5%"), share("5%"), "5%"),
+            (json!("0.5%"), share("0.5%"), "0.5%"),
+            (json!("12.50%"), share("12.5%"), "12.5%"),
+        ] {
+            let group = json!([{ "name": "a", field: said }]);
+            let resource = config(json!({ "agent_auto_update_groups": { "regular": group } })).unwrap();
+            let Resource::ClusterMaintenanceConfig(read) = &resource else { panic!("{resource:?}") };
+            let read = &read.agent_auto_update_groups.regular[0];
+            let limit = match field {
+                "max_in_flight" => read.max_in_flight,
+                "max_failed_before_halt" => read.max_failed_before_halt,
+                _ => read.max_timeout_before_halt,
+            };
+            assert_eq!(limit, meant, "{field}: {said}");
+            let compact = compact(&resource);
+            assert_eq!(compact["spec"]["agent_auto_update_groups"]["regular"][0][field], written);
+            assert_eq!(Resource::from_document(compact).unwrap().0, resource);
+        }
     }
+}
+
+/// As release 0.1 stores it, byte for byte: it wrote a share for `25`, `"25"` and `"25%"` alike.
+const STORED_BY_0_1: &str = r#"{"kind":"cluster_maintenance_config","version":"v1","metadata":{"name":"cluster-maintenance-config"},"spec":{"agent_auto_update_groups":{"regular":[{"name":"a","max_in_flight":"25%","max_failed_before_halt":"5%","max_timeout_before_halt":"0%"},{"name":"b","max_in_flight":"0%","max_failed_before_halt":"100%","requires":["a"]}]}}}"#;
+
+#[test]
+fn what_is_stored_keeps_its_meaning() {
+    let (resource, _) = Resource::from_document(serde_json::from_str(STORED_BY_0_1).unwrap()).unwrap();
+    let Resource::ClusterMaintenanceConfig(config) = &resource else { panic!("{resource:?}") };
+    let groups = &config.agent_auto_update_groups.regular;
+    let limits = |group: &refit_types::Group| {
+        [group.max_in_flight, group.max_failed_before_halt, group.max_timeout_before_halt]
+    };
+    let percent = |number| HostLimit::percent(number).unwrap();
+    assert_eq!(limits(&groups[0]), [percent(25), percent(5), percent(0)]);
+    assert_eq!(limits(&groups[1]), [percent(0), percent(100), percent(10)]);
+    assert_eq!(serde_json::to_string(&resource.document(None)).unwrap(), STORED_BY_0_1);
+    let halt: refit_types::Halt =
+        serde_json::from_str(r#"{"cause":"failed","count":2,"members":20,"limit":"5%"}"#).unwrap();
+    assert_eq!((halt.limit, halt.to_string().as_str()), (percent(5), "2 of 20 failed, limit 5%"));
+    let counted = refit_types::Halt { limit: HostLimit::Hosts(1), ..halt };
+    assert_eq!(counted.to_string(), "2 of 20 failed, limit 1 host");
 }
 
 #[test]
 fn every_error_of_a_field_is_told_with_its_place_at_once() {
     assert_eq!(
         errors_of(json!([
-            { "name": "a", "max_in_flight": "101%", "max_failed_before_halt": 101, "max_timeout_before_halt": true },
+            { "name": "a", "max_in_flight": "101%", "max_failed_before_halt": 0.5, "max_timeout_before_halt": true },
             { "agents": { "node": "x", "node_labels_expression": 7, "instance_labels_expression": "labels.a" } },
             { "name": "no good", "days": ["Mon", "Tag", 5], "start_hour": 24, "jitter_seconds": 3601 },
             { "name": "d", "days": [], "timezone": "Mars", "window_hours": 0, "timeout_seconds": 29, "colour": "red" },
@@ -128,9 +175,12 @@ fn every_error_of_a_field_is_told_with_its_place_at_once() {
             "g",
         ])),
         [
-            "regular[0].max_in_flight: expected a percentage from 0% to 100%, found \"101%\"",
-            "regular[0].max_failed_before_halt: expected a percentage from 0% to 100%, found 101",
-            "regular[0].max_timeout_before_halt: expected a percentage from 0% to 100%, found true",
+            "regular[0].max_in_flight: expected a share from 0% to 100%, like 5% or 0.5%, or a whole number of hosts, \
+             like 5, found \"101%\"",
+            "regular[0].max_failed_before_halt: expected a share from 0% to 100%, like 5% or 0.5%, or a whole number \
+             of hosts, like 5, found 0.5",
+            "regular[0].max_timeout_before_halt: expected a share from 0% to 100%, like 5% or 0.5%, or a whole number \
+             of hosts, like 5, found true",
             "regular[1].name: is missing",
             "regular[1].agents.node_labels_expression: expected a text, found 7",
             "regular[1].agents.instance_labels_expression: \"labels.a\" is not an expression over labels: a text is \

@@ -14,7 +14,7 @@ use tonic::Code;
 
 use super::Global;
 use super::resources::{
-    Client, MAX_FILE_BYTES, Reference, check, document, fetch, name_of, parsed, shown_name,
+    Client, MAX_FILE_BYTES, Reference, canonical, check, document, fetch, name_of, parsed, shown_name,
 };
 use crate::exit::Failure;
 use crate::output;
@@ -81,12 +81,12 @@ impl Edit {
         let answer = if let Some(revision) = revision {
             // Whatever was done to it in the editor: this is what the change was made from.
             edited["metadata"]["revision"] = revision;
-            let resource = Some(wire::Resource { json: edited.to_string() });
+            let resource = Some(wire::Resource { json: canonical(&edited)? });
             client
                 .update_resource(wire::UpdateResourceRequest { kind, resource, allow_major_downgrade })
                 .await
         } else {
-            let resource = Some(wire::Resource { json: edited.to_string() });
+            let resource = Some(wire::Resource { json: canonical(&edited)? });
             client
                 .create_resource(wire::CreateResourceRequest { kind, resource, allow_major_downgrade })
                 .await

@@ -152,7 +152,7 @@ impl Create {
         let mut stored = Vec::new();
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let resource = Some(wire::Resource { json: document.to_string() });
+            let resource = Some(wire::Resource { json: canonical(&document)? });
             let allow_major_downgrade = self.allow_major_downgrade;
             let answer = if self.force {
                 let request = wire::UpsertResourceRequest { kind, resource, allow_major_downgrade };
@@ -268,6 +268,13 @@ pub(super) fn read_resources(file: &Path) -> Result<Vec<Resource>, Failure> {
     check(file, &documents, Resource::from_document)?;
     let read = documents.into_iter().filter_map(|document| Resource::from_document(document).ok());
     Ok(read.map(|(resource, _)| resource).collect())
+}
+
+/// The document as it is stored. Older servers take a plain number of hosts for a percentage; they refuse what is written
+/// out.
+pub(super) fn canonical(document: &Value) -> Result<String, Failure> {
+    let (resource, revision) = Resource::from_document(document.clone()).map_err(Failure::failed)?;
+    serde_json::to_string(&resource.document(revision)).map_err(Failure::failed)
 }
 
 fn shown(file: &Path) -> String {

@@ -110,9 +110,10 @@ fn faults_and_failures_keep_the_text() {
     host.ctl_with_input(&["create", "-"], CONFIG).good();
     let faulty =
         edit(&host, &["cluster_maintenance_config"], "sed -i 's/25%/125%/; s/prod/staging/' \"$1\"").bad(1);
-    for word in
-        ["regular[0].max_in_flight: expected a percentage", "Nothing was changed; the text is kept in"]
-    {
+    for word in [
+        "regular[0].max_in_flight: expected a share from 0% to 100%",
+        "Nothing was changed; the text is kept in",
+    ] {
         assert!(faulty.contains(word), "{word:?} is not in {faulty}");
     }
     let file = kept(&faulty);

@@ -6,8 +6,8 @@ pub mod half_way;
 use jiff::Timestamp;
 use refit_rollout::{Cohort, Plan};
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, Immediate, Percent, PolicySchedule, Revision,
-    RolloutRecord, Schedule, Selector, TimeZoneName, WeeklyWindow,
+    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, HostLimit, Immediate, PolicySchedule,
+    Revision, RolloutRecord, Schedule, Selector, TimeZoneName, WeeklyWindow,
 };
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -34,11 +34,11 @@ pub fn plan() -> Outcome<Plan> {
             agents: Selector { node_labels_expression: Some(expression.parse()?), ..Selector::default() },
             window: window()?,
             jitter_seconds: 10,
-            max_in_flight: Percent::new(1).ok_or("1% is a percentage")?,
+            max_in_flight: HostLimit::percent(1).ok_or("1% is a percentage")?,
             timeout_seconds: 600,
             failure_seconds: 60,
-            max_failed_before_halt: Percent::new(5).ok_or("5% is a percentage")?,
-            max_timeout_before_halt: Percent::new(5).ok_or("5% is a percentage")?,
+            max_failed_before_halt: HostLimit::percent(5).ok_or("5% is a percentage")?,
+            max_timeout_before_halt: HostLimit::percent(5).ok_or("5% is a percentage")?,
             requires: groups.last().map(|before| before.name.clone()).into_iter().collect(),
         });
     }

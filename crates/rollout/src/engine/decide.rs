@@ -337,7 +337,7 @@ impl Draft<'_> {
         if !is_open || self.record.admitting || self.record.is_halted() {
             return false;
         }
-        let limit = limits.max_in_flight.ceil_of(self.record.members);
+        let limit = limits.max_in_flight.slots(self.record.members);
         let free = limit.saturating_sub(self.record.in_flight) as usize;
         let before = self.transitions.len();
         let is_busy = self.is_busy;

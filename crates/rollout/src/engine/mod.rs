@@ -251,7 +251,7 @@ impl Engine {
         if let (Some(view), Some(index), Some(limits)) =
             (self.view.groups.get_mut(group), self.indexes.get(group), limits)
         {
-            let limit = limits.max_in_flight.ceil_of(view.record.members);
+            let limit = limits.max_in_flight.slots(view.record.members);
             view.count(index, limit);
         }
     }

@@ -228,8 +228,8 @@ impl RolloutView {
             let opens = view.windows.next_opening(now).filter(|_| !view.windows.is_open(now))?;
             return (opens > now).then_some(BlockedBy::Window { opens });
         }
-        if limits.max_in_flight.get() == 0 {
-            return Some(BlockedBy::NoSlots);
+        if limits.max_in_flight.is_zero() {
+            return Some(BlockedBy::NoSlots { limit: limits.max_in_flight });
         }
         view.only_away.then_some(BlockedBy::Away { away: view.progress.away, members: record.members })
     }

@@ -1,6 +1,7 @@
 //! A preview as text, for `refitctl autoupdate plan` and the dashboard.
 
 use jiff::Timestamp;
+use refit_types::HostLimit;
 
 use super::{Blocker, GroupPreview, Preview};
 use crate::blocked_by::in_words;
@@ -55,7 +56,7 @@ impl Preview {
                 group.on_version.to_string(),
                 group.held.to_string(),
                 group.away.to_string(),
-                format!("{} ({})", group.limit, group.max_in_flight),
+                group.at_once(),
                 if after.is_empty() { "-".into() } else { after.join(",") },
             ]
         });
@@ -80,6 +81,14 @@ impl Preview {
 }
 
 impl GroupPreview {
+    /// How many hosts may be in flight, and which share of the members that is if the group says a share.
+    pub fn at_once(&self) -> String {
+        match self.max_in_flight {
+            HostLimit::Share(share) => format!("{} ({share})", self.limit),
+            HostLimit::Hosts(hosts) => hosts.to_string(),
+        }
+    }
+
     fn notes(&self, now: Timestamp) -> Vec<String> {
         let mut notes: Vec<String> = self
             .blocked
@@ -117,7 +126,7 @@ impl Blocker {
             Self::Immediate => {
                 "the schedule is immediate: every host is told at once, groups do not count".into()
             }
-            Self::NoSlots => "max_in_flight is 0%: no host may start".into(),
+            Self::NoSlots { limit } => format!("max_in_flight is {limit}: no host may start"),
             Self::Requires { group } => format!("requires {group}, which does not end"),
             Self::NotWithinAWeek { opens: Some(opens) } => {
                 format!("does not open within a week: opens in {}", in_words(opens.duration_since(now)))

@@ -1,7 +1,7 @@
 //! The result of a simulation: counts, outcomes and samples for each group. Also the JSON output of `simulate`.
 
 use jiff::Timestamp;
-use refit_types::{GroupName, GroupRecord, GroupState, Percent, Schedule, Span, Version};
+use refit_types::{GroupName, GroupRecord, GroupState, HostLimit, Schedule, Span, Version};
 use serde::Serialize;
 
 /// How a simulated rollout went.
@@ -49,7 +49,7 @@ pub struct GroupTimeline {
     /// When it was open.
     pub windows: Vec<Span>,
     /// The share that may be in flight.
-    pub max_in_flight: Percent,
+    pub max_in_flight: HostLimit,
     /// That share of the members.
     pub limit: u32,
     /// The most that were in flight.

@@ -1,7 +1,7 @@
 //! The outcomes of a started host: upgraded, failed, timed out, rolled back.
 
 use refit_rollout::HostFacts;
-use refit_types::{Group, GroupState, Outcome, Percent};
+use refit_types::{Group, GroupState, HostLimit, Outcome};
 
 use crate::cluster::{UNTIL_MIDNIGHT, cluster, group, host, is_halted, pass, record, upgrade_of};
 use crate::world::{HostStep, Step, World};
@@ -10,7 +10,7 @@ const UNDONE: &str = "rolled back by its updater at start: it did not start";
 
 #[test]
 fn a_late_success_is_counted() {
-    let mut world = cluster(vec![Group { max_timeout_before_halt: Percent::ALL, ..group(0) }], 2);
+    let mut world = cluster(vec![Group { max_timeout_before_halt: HostLimit::ALL, ..group(0) }], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, 60);
@@ -25,7 +25,7 @@ fn a_late_success_is_counted() {
 #[test]
 fn who_runs_the_version_is_in_flight_until_its_updater_finds_it_good() {
     let next = Group { requires: vec![group(0).name], ..group(1) };
-    let mut world = cluster(vec![Group { max_failed_before_halt: Percent::ALL, ..group(0) }, next], 2);
+    let mut world = cluster(vec![Group { max_failed_before_halt: HostLimit::ALL, ..group(0) }, next], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     (0..2).for_each(|number| host(&mut world, number, HostStep::Try));
     pass(&mut world, 1);
@@ -40,7 +40,7 @@ fn who_runs_the_version_is_in_flight_until_its_updater_finds_it_good() {
 
 #[test]
 fn who_did_not_acknowledge_has_one_polling_period_more() {
-    let mut world = cluster(vec![Group { max_timeout_before_halt: Percent::ALL, ..group(0) }], 2);
+    let mut world = cluster(vec![Group { max_timeout_before_halt: HostLimit::ALL, ..group(0) }], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Acknowledge);
     pass(&mut world, 60 + 599);
@@ -68,7 +68,7 @@ fn a_started_host_that_is_lost_has_failed_but_not_for_a_time_in_which_nobody_lis
 #[test]
 fn a_host_that_was_given_up_says_itself_what_happened_once_it_is_back() {
     let lenient =
-        Group { max_failed_before_halt: Percent::ALL, max_timeout_before_halt: Percent::ALL, ..group(0) };
+        Group { max_failed_before_halt: HostLimit::ALL, max_timeout_before_halt: HostLimit::ALL, ..group(0) };
     let mut world = cluster(vec![lenient], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Leave);

@@ -1,6 +1,6 @@
 //! Servers with different clocks.
 
-use refit_types::{Group, GroupState, Percent, WeeklyWindow};
+use refit_types::{Group, GroupState, HostLimit, WeeklyWindow};
 
 use crate::cluster::{
     HOUR, UNTIL_MIDNIGHT, cluster, cluster_of, every_night, group, host, is_told, operator, pass, record,
@@ -43,8 +43,11 @@ fn servers_whose_clocks_differ_do_not_open_and_close_in_turns() {
 
 #[test]
 fn a_server_whose_clock_is_behind_starts_nobody_in_a_window_that_lies_ahead() {
-    let mut world =
-        cluster_of(&[200, 200], vec![Group { max_in_flight: Percent::new(50).unwrap(), ..group(0) }], 2);
+    let mut world = cluster_of(
+        &[200, 200],
+        vec![Group { max_in_flight: HostLimit::percent(50).unwrap(), ..group(0) }],
+        2,
+    );
     world.step(&Step::Skew { server: 1, seconds: -2 }).unwrap();
     world.step(&Step::Pass { seconds: UNTIL_MIDNIGHT }).unwrap();
     in_turns(&mut world);

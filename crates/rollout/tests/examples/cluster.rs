@@ -1,7 +1,7 @@
 //! The cluster of the examples, and short helpers to move and inspect it.
 
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Days, Group, GroupRecord, Groups, HostId, Immediate, Percent,
+    AutoUpdate, ClusterMaintenanceConfig, Days, Group, GroupRecord, Groups, HostId, HostLimit, Immediate,
     PolicySchedule, Selector, TimeZoneName, Upgrade, WeeklyWindow,
 };
 use uuid::Uuid;
@@ -27,11 +27,11 @@ pub fn group(number: u8) -> Group {
         },
         window: every_night(),
         jitter_seconds: 0,
-        max_in_flight: Percent::ALL,
+        max_in_flight: HostLimit::ALL,
         timeout_seconds: 60,
         failure_seconds: 0,
-        max_failed_before_halt: Percent::ZERO,
-        max_timeout_before_halt: Percent::new(10).unwrap(),
+        max_failed_before_halt: HostLimit::ZERO,
+        max_timeout_before_halt: HostLimit::percent(10).unwrap(),
         requires: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! When a group halts because too many hosts failed or timed out, and how a run resumes it.
 
-use refit_types::{GroupState, Outcome};
+use refit_types::{GroupState, HostLimit, Outcome};
 
 use crate::cluster::{
     HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, group, host, is_halted, is_told, operator, pass, record,
@@ -53,7 +53,10 @@ fn a_halt_lasts_until_an_operator_runs_the_group_and_then_there_is_a_new_attempt
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Fail);
     pass(&mut world, 24 * HOUR);
-    operator(&mut world, OperatorStep::Thresholds { group: 0, failed: 100, timed_out: 100 });
+    operator(
+        &mut world,
+        OperatorStep::Thresholds { group: 0, failed: HostLimit::ALL, timed_out: HostLimit::ALL },
+    );
     host(&mut world, 0, HostStep::Upgrade);
     pass(&mut world, 1);
     assert!(is_halted(&world, 0), "neither time, nor other limits, nor a late success end it");

@@ -1,6 +1,6 @@
 //! Membership of groups, and the limit of hosts in flight.
 
-use refit_types::{Group, GroupState, Percent};
+use refit_types::{Group, GroupState, HostLimit};
 
 use crate::cluster::{
     HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, cluster_of, group, host, is_told, pass, record,
@@ -9,7 +9,7 @@ use crate::world::HostStep;
 
 #[test]
 fn no_more_start_than_the_limit_rounded_up_and_the_lowest_uuids_first() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(25).unwrap(), ..group(0) }], 5);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(25).unwrap(), ..group(0) }], 5);
     pass(&mut world, UNTIL_MIDNIGHT);
     assert_eq!([0, 1, 2, 3, 4].map(|number| is_told(&world, number)), [true, true, false, false, false]);
     host(&mut world, 1, HostStep::Upgrade);
@@ -19,7 +19,7 @@ fn no_more_start_than_the_limit_rounded_up_and_the_lowest_uuids_first() {
 
 #[test]
 fn zero_percent_in_flight_starts_nobody() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::ZERO, ..group(0) }], 2);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::ZERO, ..group(0) }], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     assert_eq!((record(&world, 0).members, record(&world, 0).in_flight), (2, 0));
     assert_eq!(blocked_by(&world, 0).unwrap(), "max_in_flight is 0%: no host may start");
@@ -45,7 +45,7 @@ fn a_host_that_was_heard_until_just_now_is_a_member() {
 
 #[test]
 fn held_hosts_take_no_slot_and_do_not_block() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(1).unwrap(), ..group(0) }], 4);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(1).unwrap(), ..group(0) }], 4);
     host(&mut world, 0, HostStep::Pin { version: 0 });
     host(&mut world, 1, HostStep::Disable);
     pass(&mut world, UNTIL_MIDNIGHT);
@@ -63,7 +63,7 @@ fn held_hosts_take_no_slot_and_do_not_block() {
 
 #[test]
 fn a_member_that_is_removed_gives_its_slot_away() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(1).unwrap(), ..group(0) }], 3);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(1).unwrap(), ..group(0) }], 3);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 0, HostStep::Remove);
     pass(&mut world, 1);
@@ -73,7 +73,7 @@ fn a_member_that_is_removed_gives_its_slot_away() {
 
 #[test]
 fn a_few_members_that_are_away_are_left_behind_after_ten_minutes() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(10).unwrap(), ..group(0) }], 10);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(10).unwrap(), ..group(0) }], 10);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 9, HostStep::Leave);
     for number in 0..9 {
@@ -89,7 +89,7 @@ fn a_few_members_that_are_away_are_left_behind_after_ten_minutes() {
 
 #[test]
 fn too_many_members_that_are_away_are_waited_for() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(10).unwrap(), ..group(0) }], 9);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(10).unwrap(), ..group(0) }], 9);
     pass(&mut world, UNTIL_MIDNIGHT);
     host(&mut world, 8, HostStep::Leave);
     for number in 0..8 {

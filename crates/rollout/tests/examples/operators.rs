@@ -1,6 +1,6 @@
 //! Changes by operators during a rollout.
 
-use refit_types::{Group, Percent};
+use refit_types::{Group, HostLimit};
 
 use crate::cluster::{
     HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, cluster_of, group, host, is_halted, is_told, operator, pass,
@@ -41,7 +41,7 @@ fn switching_off_stops_all_and_takes_it_back_uncounted() {
 
 #[test]
 fn switching_off_counts_what_hosts_reported_but_not_that_their_time_is_up() {
-    let mut world = cluster(vec![Group { max_failed_before_halt: Percent::ALL, ..group(0) }], 4);
+    let mut world = cluster(vec![Group { max_failed_before_halt: HostLimit::ALL, ..group(0) }], 4);
     pass(&mut world, UNTIL_MIDNIGHT);
     (0..4).for_each(|number| host(&mut world, number, HostStep::Acknowledge));
     host(&mut world, 0, HostStep::Upgrade);
@@ -55,7 +55,7 @@ fn switching_off_counts_what_hosts_reported_but_not_that_their_time_is_up() {
 
 #[test]
 fn a_pause_keeps_hosts_from_starting_and_leaves_those_that_did() {
-    let mut world = cluster(vec![Group { max_in_flight: Percent::new(50).unwrap(), ..group(0) }], 2);
+    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(50).unwrap(), ..group(0) }], 2);
     pass(&mut world, UNTIL_MIDNIGHT);
     operator(&mut world, OperatorStep::PauseGroup { group: 0 });
     host(&mut world, 0, HostStep::Upgrade);

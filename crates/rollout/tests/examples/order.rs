@@ -1,6 +1,6 @@
 //! Groups that require others.
 
-use refit_types::{Group, GroupState, Percent};
+use refit_types::{Group, GroupState, HostLimit};
 
 use crate::cluster::{
     UNTIL_MIDNIGHT, blocked_by, cluster, group, host, is_halted, is_told, join, operator, pass, record,
@@ -44,7 +44,7 @@ fn run_opens_a_window_now_but_not_before_what_the_group_requires() {
 
 #[test]
 fn nobody_starts_if_what_comes_before_halts_while_that_is_decided() {
-    let half = Percent::new(50).unwrap();
+    let half = HostLimit::percent(50).unwrap();
     let second = Group { requires: vec![group(1).name], max_in_flight: half, ..group(0) };
     let mut world = cluster(vec![group(1), second], 2);
     join(&mut world, 2, 1);
@@ -64,9 +64,9 @@ fn nobody_starts_if_what_comes_before_halts_while_that_is_decided() {
 
 #[test]
 fn a_group_that_has_succeeded_stays_so_when_it_is_run_by_hand_and_blocks_nobody() {
-    let lenient = Group { max_failed_before_halt: Percent::ALL, ..group(0) };
+    let lenient = Group { max_failed_before_halt: HostLimit::ALL, ..group(0) };
     let second =
-        Group { requires: vec![group(0).name], max_in_flight: Percent::new(50).unwrap(), ..group(1) };
+        Group { requires: vec![group(0).name], max_in_flight: HostLimit::percent(50).unwrap(), ..group(1) };
     let mut world = cluster(vec![lenient, second], 2);
     [2, 3].into_iter().for_each(|number| join(&mut world, number, 1));
     pass(&mut world, UNTIL_MIDNIGHT);

@@ -1,7 +1,7 @@
 //! Maintenance windows: when hosts start, and what happens when a window closes.
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Group, GroupState, Percent, WeeklyWindow};
+use refit_types::{Group, GroupState, HostLimit, WeeklyWindow};
 
 use crate::cluster::{
     HOUR, UNTIL_MIDNIGHT, blocked_by, cluster, every_night, group, host, is_told, join, operator, pass,
@@ -91,7 +91,7 @@ fn strangers_and_hosts_without_a_group_follow_the_policy() {
 #[test]
 fn a_rollout_goes_on_over_midnight_in_a_window_of_all_hours() {
     let always = WeeklyWindow { window_hours: 24, ..every_night() };
-    let half = Percent::new(50).unwrap();
+    let half = HostLimit::percent(50).unwrap();
     let group = Group { window: always, max_in_flight: half, timeout_seconds: 900, ..group(0) };
     let mut world = cluster(vec![group], 4);
     operator(&mut world, OperatorStep::Switch { on: false });

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use refit_rollout::{Behaviour, Cohort, Plan, Simulation};
 use refit_types::{
-    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, Immediate, Percent, PolicySchedule,
+    AutoUpdate, ClusterMaintenanceConfig, Days, Group, Groups, HostLimit, Immediate, PolicySchedule,
     RolloutRecord, Schedule, Selector, TimeZoneName, WeeklyWindow,
 };
 
@@ -24,11 +24,11 @@ pub fn group(name: &str, environment: &str, start_hour: u8, in_flight: u8, requi
         agents: Selector { node_labels_expression: Some(expression.parse().unwrap()), ..Selector::default() },
         window: window(start_hour, "UTC"),
         jitter_seconds: 10,
-        max_in_flight: Percent::new(in_flight).unwrap(),
+        max_in_flight: HostLimit::percent(in_flight).unwrap(),
         timeout_seconds: 300,
         failure_seconds: 60,
-        max_failed_before_halt: Percent::new(10).unwrap(),
-        max_timeout_before_halt: Percent::new(10).unwrap(),
+        max_failed_before_halt: HostLimit::percent(10).unwrap(),
+        max_timeout_before_halt: HostLimit::percent(10).unwrap(),
         requires: requires.iter().map(|name| name.parse().unwrap()).collect(),
     }
 }

@@ -5,14 +5,29 @@ mod calendar;
 
 use jiff::{SignedDuration, Timestamp};
 use refit_types::{
-    ClusterMaintenanceConfig, Group, GroupRecord, GroupState, HostRecord, Outcome, RolloutRecord, Schedule,
-    Selector, Upgrade, Version,
+    ClusterMaintenanceConfig, Group, GroupRecord, GroupState, HostLimit, HostRecord, Outcome, Percent,
+    RolloutRecord, Schedule, Selector, Upgrade, Version,
 };
 
 pub use calendar::{next_opening, open_window};
 
 const EXPIRY: i64 = 30;
 const POLLING: i64 = 600;
+
+const MILLION: u64 = 1_000_000;
+
+/// That share of the members, in millionths of a host.
+fn parts(share: Percent, members: u32) -> u64 {
+    u64::from(members) * u64::from(share.millionths())
+}
+
+/// Whether so many hosts are more than a threshold allows.
+pub fn exceeds(count: u32, allowed: HostLimit, members: u32) -> bool {
+    match allowed {
+        HostLimit::Hosts(hosts) => count > hosts,
+        HostLimit::Share(share) => u64::from(count) * MILLION > parts(share, members),
+    }
+}
 
 /// The stored settings of operators.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,8 +217,13 @@ impl Settings {
 
     /// How many hosts may be in flight.
     pub fn limit(&self, name: &str, members: u32) -> u32 {
-        let percent = u32::from(self.group(name).max_in_flight.get());
-        (0..=members).find(|slots| slots * 100 >= members * percent).unwrap()
+        match self.group(name).max_in_flight {
+            HostLimit::Hosts(hosts) => hosts,
+            HostLimit::Share(share) => {
+                let enough = |slots: u32| u64::from(slots) * MILLION >= parts(share, members);
+                (0..=members).find(|slots| enough(*slots)).unwrap()
+            }
+        }
     }
 
     /// All groups that must have succeeded before that one.
@@ -246,8 +266,8 @@ impl Settings {
         });
         let since: Vec<Timestamp> = away.filter_map(|host| lost_since(host)).collect();
         let all_for_long = since.iter().all(|since| after(*since, POLLING) <= now);
-        let allowed = u32::from(self.group(name).max_timeout_before_halt.get()) * record.members;
-        all_for_long && since.len() as u32 * 100 <= allowed
+        let allowed = self.group(name).max_timeout_before_halt;
+        all_for_long && !exceeds(since.len() as u32, allowed, record.members)
     }
 
     /// What `find` must answer: whether to go, over how many seconds, as which attempt.

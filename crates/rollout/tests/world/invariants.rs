@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::server::Server;
 use super::store::{Records, Store};
 use super::{Broken, World};
-use crate::model::{Doing, after, is_live};
+use crate::model::{Doing, after, exceeds, is_live};
 
 pub const IN_FLIGHT: &str = "1: hosts in flight are within the limit";
 pub const START: &str = "2: a start is in its window, after what it requires, and not held up";
@@ -39,10 +39,6 @@ pub type Held = Result<(), Broken>;
 
 fn counts(record: &GroupRecord) -> [u32; 6] {
     [record.members, record.removed, record.in_flight, record.upgraded, record.failed, record.timed_out]
-}
-
-fn exceeds(count: u32, percent: u8, members: u32) -> bool {
-    count * 100 > members * u32::from(percent)
 }
 
 /// What is true of the store, whatever happened.
@@ -215,7 +211,7 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
             HaltCause::TimedOut => (record.timed_out, group.max_timeout_before_halt),
         };
         let is_true = (halt.count, halt.members, halt.limit) == (count, record.members, limit);
-        hold!(HALT, is_true && exceeds(count, limit.get(), record.members), "{name}: halted for {halt}");
+        hold!(HALT, is_true && exceeds(count, limit, record.members), "{name}: halted for {halt}");
         hold!(HALT, record.window.is_none() && record.run.is_none(), "{name}: halted with a window");
     }
     hold!(HALT, record.is_halted() || !before.is_halted(), "{name}: only an operator ends a halt");
@@ -416,8 +412,8 @@ pub fn of_what_is_settled(world: &World) -> Held {
         let name = group.name.as_str();
         let record = records.group(name);
         let count = settings.recount(name, record.round, &hosts, &store.gone);
-        let too_many = exceeds(record.failed, group.max_failed_before_halt.get(), record.members)
-            || exceeds(record.timed_out, group.max_timeout_before_halt.get(), record.members);
+        let too_many = exceeds(record.failed, group.max_failed_before_halt, record.members)
+            || exceeds(record.timed_out, group.max_timeout_before_halt, record.members);
         hold!(SETTLES, record.is_halted() || !too_many, "{name} goes on: {record:?}");
         let enabled = settings.config.agent_auto_update.enabled;
         let requires = settings.required(name);

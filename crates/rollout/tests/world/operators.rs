@@ -2,7 +2,7 @@
 
 use refit_rollout::{fingerprint, run_group};
 use refit_types::{
-    ClusterMaintenanceConfig, Expression, Group, GroupState, Percent, RolloutRecord, Schedule, Version,
+    ClusterMaintenanceConfig, Expression, Group, GroupState, HostLimit, RolloutRecord, Schedule, Version,
 };
 
 use super::World;
@@ -15,13 +15,13 @@ pub enum OperatorStep {
     /// Another `max_in_flight`.
     Limit {
         group: u8,
-        percent: u8,
+        limit: HostLimit,
     },
     /// Other thresholds.
     Thresholds {
         group: u8,
-        failed: u8,
-        timed_out: u8,
+        failed: HostLimit,
+        timed_out: HostLimit,
     },
     /// Other hours.
     Hours {
@@ -86,10 +86,6 @@ pub fn expression(role: u8) -> Expression {
     format!("labels[\"role\"] == \"r{}\"", role % 6).parse().unwrap()
 }
 
-fn percent(number: u8) -> Percent {
-    Percent::new(number % 101).unwrap()
-}
-
 impl World {
     pub fn operator_step(&mut self, step: &OperatorStep) -> Held {
         let mut config = self.settings().config.clone();
@@ -103,12 +99,12 @@ impl World {
         let has_records = schedule != Schedule::Immediate;
         let nth = |group: &u8| usize::from(*group) % count;
         match step {
-            OperatorStep::Limit { group, percent: number } => {
-                groups[nth(group)].max_in_flight = percent(*number);
+            OperatorStep::Limit { group, limit } => {
+                groups[nth(group)].max_in_flight = *limit;
             }
             OperatorStep::Thresholds { group, failed, timed_out } => {
-                groups[nth(group)].max_failed_before_halt = percent(*failed);
-                groups[nth(group)].max_timeout_before_halt = percent(*timed_out);
+                groups[nth(group)].max_failed_before_halt = *failed;
+                groups[nth(group)].max_timeout_before_halt = *timed_out;
             }
             OperatorStep::Hours { group, start, length } => {
                 groups[nth(group)].window.start_hour = start % 24;
@@ -209,8 +205,8 @@ impl World {
         config.agent_auto_update.enabled = true;
         let groups = &mut config.agent_auto_update_groups;
         for group in groups.regular.iter_mut().chain(&mut groups.critical) {
-            if group.max_in_flight == Percent::ZERO {
-                group.max_in_flight = percent(1);
+            if group.max_in_flight.is_zero() {
+                group.max_in_flight = HostLimit::Hosts(1);
             }
         }
         let rollout = self.settings().rollout.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_backend::{Key, SharedBackend};
 use refit_testbed::eventually;
-use refit_types::{Group, Percent, Schedule, UpdateFailure, UpdaterStatus};
+use refit_types::{Group, HostLimit, Schedule, UpdateFailure, UpdaterStatus};
 
 use super::expiry::is_long_lost;
 use crate::fleet::tests::{Bare, WITHIN, beat, group, held_backend, host, store};
@@ -274,7 +274,7 @@ async fn an_agent_is_woken_with_its_hint() {
 async fn nobody_times_out_before_hosts_could_come_back() {
     let backend = store();
     let bare = Bare::with_hosts(&backend, 4).await;
-    bare.say(vec![Group { max_timeout_before_halt: Percent::ZERO, ..group("all", 100) }], "2.0.0").await;
+    bare.say(vec![Group { max_timeout_before_halt: HostLimit::ZERO, ..group("all", 100) }], "2.0.0").await;
     bare.until("all", |record| record.in_flight == 4).await;
     drop(bare);
     // An hour without a server, in which the time of all is up.

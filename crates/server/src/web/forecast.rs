@@ -170,7 +170,7 @@ impl Forecast {
                 have_it: group.on_version,
                 held: group.held,
                 away: group.away,
-                at_once: format!("{} ({})", group.limit, group.max_in_flight),
+                at_once: group.at_once(),
                 after: after.join(", "),
                 instead: String::new(),
             }

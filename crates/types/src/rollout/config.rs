@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Percent, Schedule, Selector, WeeklyWindow};
+use super::{HostLimit, Schedule, Selector, WeeklyWindow};
 
 /// Groups that one schedule may have. Every server walks all of them at each decision, and a transaction
 /// compares the records of all that a group requires.
@@ -72,15 +72,15 @@ pub struct Group {
     /// Over how many seconds an updater spreads its start.
     pub jitter_seconds: u32,
     /// How many members may be in flight at the same time.
-    pub max_in_flight: Percent,
+    pub max_in_flight: HostLimit,
     /// How long after the jitter an update times out if the version has not changed.
     pub timeout_seconds: u32,
     /// How long a started host may be disconnected before it counts as failed.
     pub failure_seconds: u32,
     /// How many may fail before the group halts.
-    pub max_failed_before_halt: Percent,
+    pub max_failed_before_halt: HostLimit,
     /// How many may time out before the group halts.
-    pub max_timeout_before_halt: Percent,
+    pub max_timeout_before_halt: HostLimit,
     /// The groups that must have succeeded with this version first.
     pub requires: Vec<GroupName>,
 }
@@ -115,11 +115,11 @@ impl Group {
             agents: Selector::default(),
             window: WeeklyWindow::default(),
             jitter_seconds: 0,
-            max_in_flight: Percent::ALL,
+            max_in_flight: HostLimit::ALL,
             timeout_seconds: 60,
             failure_seconds: 0,
-            max_failed_before_halt: Percent::ZERO,
-            max_timeout_before_halt: Percent::TENTH,
+            max_failed_before_halt: HostLimit::ZERO,
+            max_timeout_before_halt: HostLimit::TENTH,
             requires: Vec::new(),
         }
     }

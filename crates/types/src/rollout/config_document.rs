@@ -199,11 +199,11 @@ fn read_group(mut fields: Fields<'_>) -> Option<Group> {
     let (days, start_hour) = (days(&mut fields), fields.number("start_hour", 0..=23));
     let jitter_seconds = fields.number("jitter_seconds", JITTER);
     let window = window(&mut fields, days, start_hour);
-    let max_in_flight = fields.percent("max_in_flight");
+    let max_in_flight = fields.host_limit("max_in_flight");
     let timeout_seconds = fields.number("timeout_seconds", 30..=900);
     let failure_seconds = fields.number("failure_seconds", 0..=900);
-    let max_failed_before_halt = fields.percent("max_failed_before_halt");
-    let max_timeout_before_halt = fields.percent("max_timeout_before_halt");
+    let max_failed_before_halt = fields.host_limit("max_failed_before_halt");
+    let max_timeout_before_halt = fields.host_limit("max_timeout_before_halt");
     let requires = requires(&mut fields);
     fields.end();
     let default = Group::named(name?);

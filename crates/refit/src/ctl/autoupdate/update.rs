@@ -1,7 +1,7 @@
 //! `refitctl autoupdate update`: edits the version and the maintenance configuration field by field.
 
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
-use refit_types::{Kind, Schedule, Version};
+use refit_types::{HostLimit, Kind, Schedule, Version};
 use serde_json::{Map, Value, json};
 
 use super::change::{change, stored};
@@ -75,21 +75,21 @@ struct Fields {
     /// Over how many seconds updaters spread their start, 0-3600
     #[arg(long, value_name = "SECONDS", requires = "schedule")]
     set_jitter_seconds: Option<u64>,
-    /// How many hosts may be in flight at the same time, 0-100%
-    #[arg(long, value_name = "PERCENT", requires = "group")]
-    set_max_in_flight: Option<String>,
+    /// How many hosts may be in flight at the same time: a share like 5% or 0.5%, or a number like 5
+    #[arg(long, value_name = "LIMIT", requires = "group")]
+    set_max_in_flight: Option<HostLimit>,
     /// Seconds until an update that has not changed the version times out, 30-900
     #[arg(long, value_name = "SECONDS", requires = "group")]
     set_timeout_seconds: Option<u64>,
     /// Seconds that a started host may be disconnected before it counts as failed, 0-900
     #[arg(long, value_name = "SECONDS", requires = "group")]
     set_failure_seconds: Option<u64>,
-    /// How many may fail before the group halts, 0-100%
-    #[arg(long, value_name = "PERCENT", requires = "group")]
-    set_max_failed_before_halt: Option<String>,
-    /// How many may time out before the group halts, 0-100%
-    #[arg(long, value_name = "PERCENT", requires = "group")]
-    set_max_timeout_before_halt: Option<String>,
+    /// How many may fail before the group halts: a share like 5%, or a number
+    #[arg(long, value_name = "LIMIT", requires = "group")]
+    set_max_failed_before_halt: Option<HostLimit>,
+    /// How many may time out before the group halts: a share like 5%, or a number
+    #[arg(long, value_name = "LIMIT", requires = "group")]
+    set_max_timeout_before_halt: Option<HostLimit>,
     /// The groups that must succeed first, separated by commas; empty for none
     #[arg(long, value_name = "GROUPS", requires = "group")]
     set_requires: Option<String>,
@@ -100,6 +100,8 @@ impl Fields {
     fn set(&self) -> Vec<(&'static str, Value)> {
         let number = |value: Option<u64>| value.map(Value::from);
         let text = |value: &Option<String>| value.clone().map(Value::from);
+        // In full, because an older server would take a number for a percentage.
+        let limit = |value: Option<HostLimit>| value.map(|limit| Value::from(limit.to_string()));
         let list = |value: &str| {
             let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
             Value::from(names.collect::<Vec<_>>())
@@ -113,11 +115,11 @@ impl Fields {
             ("window_hours", number(self.set_window_hours)),
             ("timezone", text(&self.set_timezone)),
             ("jitter_seconds", number(self.set_jitter_seconds)),
-            ("max_in_flight", text(&self.set_max_in_flight)),
+            ("max_in_flight", limit(self.set_max_in_flight)),
             ("timeout_seconds", number(self.set_timeout_seconds)),
             ("failure_seconds", number(self.set_failure_seconds)),
-            ("max_failed_before_halt", text(&self.set_max_failed_before_halt)),
-            ("max_timeout_before_halt", text(&self.set_max_timeout_before_halt)),
+            ("max_failed_before_halt", limit(self.set_max_failed_before_halt)),
+            ("max_timeout_before_halt", limit(self.set_max_timeout_before_halt)),
             ("requires", self.set_requires.as_deref().map(list)),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

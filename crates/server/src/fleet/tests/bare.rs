@@ -9,8 +9,8 @@ use refit_backend::{Key, MemoryBackend, SharedBackend};
 use refit_resources::{Stores, open_store};
 use refit_testbed::eventually;
 use refit_types::{
-    AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, HostRecord,
-    Percent, Report, Resource, RotationMark, Schedule, Session, UpgraderKind, WeeklyWindow,
+    AgentRole, AutoupdateVersion, ClusterMaintenanceConfig, Edition, Group, GroupRecord, HostId, HostLimit,
+    HostRecord, Report, Resource, RotationMark, Schedule, Session, UpgraderKind, WeeklyWindow,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -65,7 +65,7 @@ pub(crate) fn group(name: &str, share: u8) -> Group {
     let start_hour = u8::try_from((hour + 12) % 24).unwrap();
     Group {
         window: WeeklyWindow { start_hour, window_hours: 24, ..WeeklyWindow::default() },
-        max_in_flight: Percent::new(share).unwrap(),
+        max_in_flight: HostLimit::percent(share).unwrap(),
         timeout_seconds: 900,
         ..Group::named(name.parse().unwrap())
     }
