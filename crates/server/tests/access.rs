@@ -252,6 +252,7 @@ async fn who_may_change_the_rollout_may_not_choose_the_version() {
                 kind: kind.to_string(),
                 resource,
                 allow_major_downgrade: false,
+                ..Default::default()
             };
             request.encode_to_vec().into()
         };
@@ -284,6 +285,7 @@ async fn hostile_documents_are_refused_quickly() {
             kind: kind.clone(),
             resource,
             allow_major_downgrade: false,
+            ..Default::default()
         };
         let create = "/refit.resources.v1.ResourceService/CreateResource";
         let began = std::time::Instant::now();

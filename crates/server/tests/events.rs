@@ -52,6 +52,7 @@ impl Cluster {
             kind: "channel".into(),
             resource: document(name, version),
             allow_major_downgrade: false,
+            ..Default::default()
         };
         self.resources().upsert_resource(request).await.unwrap();
     }
@@ -88,6 +89,7 @@ async fn a_change_and_its_event_are_one_transaction() {
             kind: kind(),
             resource: document(name, "1.0.0"),
             allow_major_downgrade: false,
+            ..Default::default()
         };
         resources.create_resource(request).await.unwrap();
     }
@@ -95,6 +97,7 @@ async fn a_change_and_its_event_are_one_transaction() {
         kind: kind(),
         resource: document("updated", "1.0.1"),
         allow_major_downgrade: false,
+        ..Default::default()
     };
     resources.update_resource(request).await.unwrap();
     let request =

@@ -18,6 +18,8 @@ mod levels;
 mod operators;
 #[path = "rollout/outage.rs"]
 mod outage;
+#[path = "rollout/pause.rs"]
+mod pause;
 #[path = "rollout/proof.rs"]
 mod proof;
 #[path = "rollout/restart.rs"]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::Global;
+use super::consent::Consent;
 use super::resources::{
     Client, MAX_FILE_BYTES, Reference, canonical, check, document, fetch, name_of, parsed, shown_name,
 };
@@ -27,9 +28,8 @@ pub(crate) struct Edit {
     /// What to change; the name may be left out where there can be only one
     #[arg(value_name = "KIND[/NAME]")]
     what: Reference,
-    /// Let autoupdate_version go to a lower major version
-    #[arg(long)]
-    allow_major_downgrade: bool,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 impl Edit {
@@ -77,19 +77,19 @@ impl Edit {
         revision: Option<Value>,
     ) -> Result<Value, Failure> {
         let kind = self.what.kind.to_string();
-        let allow_major_downgrade = self.allow_major_downgrade;
+        let Consent { allow_major_downgrade, even_if_paused } = self.consent;
         let answer = if let Some(revision) = revision {
             // Whatever was done to it in the editor: this is what the change was made from.
             edited["metadata"]["revision"] = revision;
             let resource = Some(wire::Resource { json: canonical(&edited)? });
-            client
-                .update_resource(wire::UpdateResourceRequest { kind, resource, allow_major_downgrade })
-                .await
+            let request =
+                wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            client.update_resource(request).await
         } else {
             let resource = Some(wire::Resource { json: canonical(&edited)? });
-            client
-                .create_resource(wire::CreateResourceRequest { kind, resource, allow_major_downgrade })
-                .await
+            let request =
+                wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            client.create_resource(request).await
         };
         let answer = answer.map_err(|status| match status.code() {
             Code::Aborted | Code::AlreadyExists | Code::NotFound => {

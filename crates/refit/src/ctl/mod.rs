@@ -3,6 +3,7 @@
 mod auth;
 mod autoupdate;
 pub(crate) mod connect;
+mod consent;
 mod edit;
 mod events;
 mod migrations;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tonic::Code;
 
 use super::Global;
+use super::consent::Consent;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 
@@ -139,9 +140,8 @@ pub(crate) struct Create {
     /// Replace what exists, unless it has changed since the revision that the document names
     #[arg(long, short)]
     force: bool,
-    /// Let autoupdate_version go to a lower major version
-    #[arg(long)]
-    allow_major_downgrade: bool,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 impl Create {
@@ -153,12 +153,14 @@ impl Create {
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             let resource = Some(wire::Resource { json: canonical(&document)? });
-            let allow_major_downgrade = self.allow_major_downgrade;
+            let Consent { allow_major_downgrade, even_if_paused } = self.consent;
             let answer = if self.force {
-                let request = wire::UpsertResourceRequest { kind, resource, allow_major_downgrade };
+                let request =
+                    wire::UpsertResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
                 client.upsert_resource(request).await
             } else {
-                let request = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
+                let request =
+                    wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
                 client.create_resource(request).await
             };
             let answer = answer.map_err(|status| match status.code() {

@@ -149,12 +149,12 @@ impl RolloutView {
             return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
         }
         let grouped = host.and_then(|host| Some((host, host.group()?)));
+        // Starts are not stored for these hosts: each answer is a start, which a pause forbids.
+        let may_start = policy.enabled && self.plan.paused.is_none();
         match (self.plan.schedule, grouped) {
-            (Schedule::Immediate, _) => Answer {
-                auto_update: policy.enabled,
-                jitter_seconds: policy.immediate.jitter_seconds,
-                attempt: 0,
-            },
+            (Schedule::Immediate, _) => {
+                Answer { auto_update: may_start, jitter_seconds: policy.immediate.jitter_seconds, attempt: 0 }
+            }
             (_, Some((host, group))) => {
                 let (Some(view), Some(limits)) = (self.groups.get(group), self.plan.groups.get(group)) else {
                     return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
@@ -170,7 +170,7 @@ impl RolloutView {
                 let schedule =
                     if schedule == Schedule::Critical { &policy.critical } else { &policy.regular };
                 Answer {
-                    auto_update: policy.enabled && self.policy.is_open(now),
+                    auto_update: may_start && self.policy.is_open(now),
                     jitter_seconds: schedule.jitter_seconds,
                     attempt: 0,
                 }

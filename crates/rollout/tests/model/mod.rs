@@ -278,8 +278,10 @@ impl Settings {
         now: Timestamp,
     ) -> (bool, u32, u64) {
         let policy = &self.config.agent_auto_update;
+        // A host whose start is not stored is told anew each time it asks, which a pause forbids.
+        let is_on = policy.enabled && self.rollout.paused.is_none();
         let by_policy = match self.rollout.schedule {
-            Schedule::Immediate => return (policy.enabled, policy.immediate.jitter_seconds, 0),
+            Schedule::Immediate => return (is_on, policy.immediate.jitter_seconds, 0),
             Schedule::Regular => &policy.regular,
             Schedule::Critical => &policy.critical,
         };
@@ -287,7 +289,7 @@ impl Settings {
             host_record.and_then(|host_record| Some((host_record, self.group_of(host_record)?)))
         else {
             let is_open = open_window(&by_policy.window, now).is_some();
-            return (policy.enabled && is_open, by_policy.jitter_seconds, 0);
+            return (is_on && is_open, by_policy.jitter_seconds, 0);
         };
         let (group, record) = (self.group(name), record(name));
         let jitter = group.jitter_seconds;

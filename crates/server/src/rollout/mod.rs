@@ -162,6 +162,11 @@ impl Rollouts {
         })
     }
 
+    /// Since when the rollout has been paused, as the store has it.
+    pub(crate) async fn paused_since(&self) -> Result<Option<Timestamp>> {
+        Ok(self.read_store().await?.snapshot.rollout().and_then(|plan| plan.paused))
+    }
+
     /// The operators' settings and the current rollout.
     pub(crate) fn settings(&self) -> (ClusterMaintenanceConfig, Option<RolloutRecord>) {
         let view = self.fleet.view();

@@ -4,15 +4,16 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use refit_backend::Revision;
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_server::ResourceService;
 use refit_resources::{Found, ResourceError, Stores};
-use refit_types::{Kind, Resource};
+use refit_types::{Kind, Resource, Schedule};
 use tonic::{Request, Response, Status};
 
 use super::rollouts::operator_status;
-use super::{paging, resource_status};
+use super::{paging, resource_status, store_status};
 use crate::access::{Caller, caller};
 use crate::events::{Change, Events};
 use crate::rollout::Rollouts;
@@ -37,8 +38,15 @@ enum Mode {
 trait WriteRequest {
     const MODE: Mode;
 
-    /// The kind, the document, and whether a lower major version is meant.
-    fn parts(self) -> (String, Option<wire::Resource>, bool);
+    /// The kind, the document, and what its author consents to.
+    fn parts(self) -> (String, Option<wire::Resource>, Consent);
+}
+
+/// What is refused unless its author says that it is meant.
+#[derive(Debug, Clone, Copy)]
+struct Consent {
+    major_downgrade: bool,
+    even_if_paused: bool,
 }
 
 macro_rules! write_request {
@@ -46,8 +54,12 @@ macro_rules! write_request {
         impl WriteRequest for wire::$message {
             const MODE: Mode = Mode::$mode;
 
-            fn parts(self) -> (String, Option<wire::Resource>, bool) {
-                (self.kind, self.resource, self.allow_major_downgrade)
+            fn parts(self) -> (String, Option<wire::Resource>, Consent) {
+                let consent = Consent {
+                    major_downgrade: self.allow_major_downgrade,
+                    even_if_paused: self.even_if_paused,
+                };
+                (self.kind, self.resource, consent)
             }
         }
     };
@@ -73,7 +85,7 @@ impl Resources {
 
     async fn write<R: WriteRequest>(&self, request: Request<R>) -> Result<Response<wire::Resource>, Status> {
         let caller = caller(&request)?.clone();
-        let (kind, document, allow_major_downgrade) = request.into_inner().parts();
+        let (kind, document, consent) = request.into_inner().parts();
         let kind = allowed_kind(&caller, &kind)?;
         let (resource, revision) = read(&document.unwrap_or_default().json, R::MODE)?;
         if resource.kind() != kind {
@@ -88,8 +100,15 @@ impl Resources {
             Mode::Update => Change::Update(&resource, expected),
             Mode::Upsert => Change::Upsert(&resource, expected),
         };
+        let paused = match consent.even_if_paused {
+            true => None,
+            false => self.rollouts.paused_since().await.map_err(store_status)?,
+        };
         let may_replace = |present: Option<&Resource>| {
-            let present = present.filter(|_| !allow_major_downgrade);
+            if let Some(since) = paused.filter(|_| chooses_immediate(&resource, present)) {
+                return Err(ResourceError::Refused(paused_refusal(since)));
+            }
+            let present = present.filter(|_| !consent.major_downgrade);
             match present.and_then(|present| resource.needs_consent_to_replace(present)) {
                 Some(why) => Err(ResourceError::Refused(why)),
                 None => Ok(()),
@@ -169,6 +188,23 @@ impl ResourceService for Resources {
         self.notify_rollouts(kind).await;
         Ok(Response::new(()))
     }
+}
+
+/// Whether the document chooses a version that goes everywhere at once, other than the stored one.
+fn chooses_immediate(resource: &Resource, present: Option<&Resource>) -> bool {
+    let Resource::AutoupdateVersion(chosen) = resource else { return false };
+    let is_same = matches!(present, Some(Resource::AutoupdateVersion(present))
+        if present.agent_version == chosen.agent_version
+            && present.agent_version_schedule == chosen.agent_version_schedule);
+    chosen.agent_version_schedule == Schedule::Immediate && !is_same
+}
+
+fn paused_refusal(since: Timestamp) -> String {
+    format!(
+        "spec.agent_version_schedule: the rollout has been paused since {}, and an immediate version reaches no host \
+         before it is resumed; `refitctl autoupdate resume` first, or store it with --even-if-paused",
+        since.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
 }
 
 /// The kind that a request names, if its caller may use the method on it.

@@ -41,6 +41,8 @@ struct Proposed {
     revision: String,
     told: Vec<String>,
     major_downgrade: bool,
+    /// Whether it is an immediate version and the rollout is paused.
+    while_paused: bool,
     forecast: Forecast,
 }
 
@@ -135,6 +137,10 @@ impl Web {
         }
         let (config, record) = self.rollouts.settings();
         let paused = record.and_then(|record| record.paused);
+        let while_paused = paused.is_some() && schedule == Schedule::Immediate;
+        if while_paused {
+            told.push("The rollout is paused: no host is told before it is resumed.".into());
+        }
         let proposal = Proposal { version: version.clone(), schedule, config, paused };
         let (fleet, rollouts, now) = (self.fleet.clone(), self.rollouts.clone(), (self.now)());
         let preview = aside(move || proposal.preview(&fleet, &rollouts, now)).await?;
@@ -144,6 +150,7 @@ impl Web {
             revision: present.map(|present| present.revision.clone()).unwrap_or_default(),
             told,
             major_downgrade,
+            while_paused,
             forecast: Forecast::of(&preview),
         })
     }
@@ -153,6 +160,7 @@ impl Web {
         request.posted()?;
         let revision = request.form.get("revision");
         let allow_major_downgrade = request.form.get("allow_major_downgrade") == "yes";
+        let even_if_paused = request.form.get("even_if_paused") == "yes";
         let spec = json!({
             "agent_version": request.form.get("version"),
             "agent_version_schedule": request.form.get("schedule"),
@@ -162,7 +170,8 @@ impl Web {
             let caller = request.caller(CREATE, Some(KIND))?;
             let document = json!({ "kind": kind, "spec": spec });
             let resource = Some(wire::Resource { json: document.to_string() });
-            let message = wire::CreateResourceRequest { kind, resource, allow_major_downgrade };
+            let message =
+                wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
             self.resources.create_resource(called_by(caller, message)).await?;
         } else {
             let caller = request.caller(UPDATE, Some(KIND))?;
@@ -172,7 +181,8 @@ impl Web {
             document["spec"] = spec;
             document["metadata"]["revision"] = json!(revision);
             let resource = Some(wire::Resource { json: document.to_string() });
-            let message = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
+            let message =
+                wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
             self.resources.update_resource(called_by(caller, message)).await?;
         }
         let mut back = form_urlencoded::Serializer::new(String::new());

@@ -42,7 +42,7 @@ fn upsert(name: &str) -> wire::UpsertResourceRequest {
         r#"{{"kind":"channel","metadata":{{"name":"{name}"}},"spec":{{"version":"1.2.3","critical":true}}}}"#
     );
     let resource = Some(wire::Resource { json });
-    wire::UpsertResourceRequest { kind: "channel".into(), resource, allow_major_downgrade: false }
+    wire::UpsertResourceRequest { kind: "channel".into(), resource, ..Default::default() }
 }
 
 const CREATE: &str = "/refit.resources.v1.ResourceService/CreateResource";
@@ -173,8 +173,8 @@ async fn a_channel_of_a_reserved_name_is_not_created_but_an_old_one_lives_on() {
     let get = wire::GetResourceRequest { kind: "channel".into(), name: "web/stable".into() };
     call(&channel, GET, get.encode_to_vec().into()).await.unwrap();
     assert_eq!(ask(&channel, &Method::GET, "/v1/web/stable/version").await.status().as_u16(), 200);
-    let wire::UpsertResourceRequest { kind, resource, allow_major_downgrade } = upsert("web/stable");
-    let update = wire::UpdateResourceRequest { kind, resource, allow_major_downgrade };
+    let wire::UpsertResourceRequest { kind, resource, .. } = upsert("web/stable");
+    let update = wire::UpdateResourceRequest { kind, resource, ..Default::default() };
     call(&channel, UPDATE, update.encode_to_vec().into()).await.unwrap();
     let delete = wire::DeleteResourceRequest {
         kind: "channel".into(),

@@ -319,6 +319,7 @@ pub async fn set(admin: &Channel, kind: &str, spec: Value) -> Result<(), Status>
         kind: kind.into(),
         resource: Some(Resource { json: document.to_string() }),
         allow_major_downgrade: true,
+        ..Default::default()
     };
     ResourceServiceClient::new(admin.clone()).upsert_resource(request).await.map(drop)
 }

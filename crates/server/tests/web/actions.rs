@@ -163,3 +163,23 @@ async fn a_version_is_set_after_its_plan_was_seen() {
     assert!(told.differences.iter().any(|one| one.path == "spec.agent_version" && one.after == "\"14.0.0\""));
     world.shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_immediate_version_is_refused_while_the_rollout_is_paused() {
+    let world = world().await;
+    world.pause("").await.unwrap();
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "vita", "version-editor").await;
+    let shown = browser.page("/web/version?version=15.2.0&schedule=immediate").await;
+    assert!(shown.contains("The rollout is paused: no host is told before it is resumed."), "{shown}");
+    let mut form: Vec<(&str, &str)> =
+        ["token", "version", "schedule", "revision"].map(|name| (name, value_of(&shown, name))).into();
+    let refused = browser.post("/web/version", &form).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(refused.body.contains("refitctl autoupdate resume"), "{}", refused.body);
+    assert_eq!(world.rollout().await.version, NEW);
+    form.push(("even_if_paused", "yes"));
+    let done = browser.post("/web/version", &form).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert_eq!(world.rollout().await.version, "15.2.0");
+    world.shut_down().await;
+}

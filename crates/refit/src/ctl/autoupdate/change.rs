@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 use tonic::transport::Channel;
 
+use crate::ctl::consent::Consent;
 use crate::exit::Failure;
 
 /// Attempts of a change that conflicts with others.
@@ -35,9 +36,10 @@ pub(super) async fn stored(
 pub(super) async fn change(
     client: &mut ResourceServiceClient<Channel>,
     kind: Kind,
-    allow_major_downgrade: bool,
+    consent: Consent,
     change: impl Fn(&mut Value) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
+    let Consent { allow_major_downgrade, even_if_paused } = consent;
     let mut last = Failure::failed("");
     for _ in 0..TRIES {
         let before = stored(client, kind).await?;
@@ -49,14 +51,14 @@ pub(super) async fn change(
         let (kind, resource) = (kind.to_string(), Some(wire::Resource { json: document.to_string() }));
         let answer = match exists {
             true => {
-                client
-                    .update_resource(wire::UpdateResourceRequest { kind, resource, allow_major_downgrade })
-                    .await
+                let request =
+                    wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                client.update_resource(request).await
             }
             false => {
-                client
-                    .create_resource(wire::CreateResourceRequest { kind, resource, allow_major_downgrade })
-                    .await
+                let request =
+                    wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                client.create_resource(request).await
             }
         };
         match answer {

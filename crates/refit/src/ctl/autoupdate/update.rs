@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::change::{change, stored};
 use crate::ctl::Global;
+use crate::ctl::consent::Consent;
 use crate::exit::Failure;
 use crate::output;
 
@@ -30,6 +31,9 @@ pub(crate) struct Update {
     /// Go to a lower major version
     #[arg(long, requires = "set_agent_version")]
     allow_major_downgrade: bool,
+    /// Store an immediate version while the rollout is paused; no host is told before it is resumed
+    #[arg(long, requires = "immediate")]
+    even_if_paused: bool,
     /// The schedule to change: regular, critical, or immediate for its jitter
     #[arg(long)]
     schedule: Option<Schedule>,
@@ -140,16 +144,17 @@ impl Update {
         let mut changed = Map::new();
         let mut notes = Vec::new();
         if self.set_agent_auto_update.is_some() || edits_schedule {
-            let document = change(&mut client, Kind::ClusterMaintenanceConfig, false, |document| {
-                let spec = object(document, "spec")?;
-                if let Some(switch) = &self.set_agent_auto_update {
-                    set_switch(spec, switch == "on");
-                }
-                match &self.schedule {
-                    Some(schedule) if edits_schedule => self.edit_schedule(spec, *schedule, &fields),
-                    _ => Ok(()),
-                }
-            });
+            let document =
+                change(&mut client, Kind::ClusterMaintenanceConfig, Consent::default(), |document| {
+                    let spec = object(document, "spec")?;
+                    if let Some(switch) = &self.set_agent_auto_update {
+                        set_switch(spec, switch == "on");
+                    }
+                    match &self.schedule {
+                        Some(schedule) if edits_schedule => self.edit_schedule(spec, *schedule, &fields),
+                        _ => Ok(()),
+                    }
+                });
             changed.insert(Kind::ClusterMaintenanceConfig.name().into(), document.await?);
         }
         if let Some(version) = &self.set_agent_version {
@@ -160,7 +165,10 @@ impl Update {
                 (_, true) => Schedule::Immediate,
                 _ => Schedule::Regular,
             };
-            let allowed = self.allow_major_downgrade;
+            let allowed = Consent {
+                allow_major_downgrade: self.allow_major_downgrade,
+                even_if_paused: self.even_if_paused,
+            };
             let document = change(&mut client, Kind::AutoupdateVersion, allowed, |document| {
                 let spec = object(document, "spec")?;
                 spec.insert("agent_version".into(), json!(version.to_string()));
