@@ -34,7 +34,8 @@ pub(crate) struct Agent {
     pub(crate) updater_wake: UpdaterWake,
     pub(crate) server: usize,
     pub(crate) failures: u32,
-    pub(crate) last_contact: Instant,
+    /// Since when there is no connection: the start, or the loss of the last one.
+    pub(crate) disconnected_since: Instant,
     pub(crate) reason: String,
     pub(crate) was_connected: bool,
 }
@@ -95,7 +96,7 @@ impl Agent {
                 &self.identities,
             );
             match joined.await {
-                Ok(()) => self.last_contact = Instant::now(),
+                Ok(()) => self.disconnected_since = Instant::now(),
                 Err(error) if error.is_final() => return Err(RunError::JoinRefused(error)),
                 Err(error) => {
                     self.record_loss(&error);
@@ -146,7 +147,9 @@ impl Agent {
             match started {
                 Ok((stream, first)) => {
                     self.record_connected(identity);
-                    return self.exchange_heartbeats(stream, first, identity.clone()).await;
+                    let end = self.exchange_heartbeats(stream, first, identity.clone()).await;
+                    self.disconnected_since = Instant::now();
+                    return end;
                 }
                 Err(error) if error.is_distrust() => refused = Some((identity.cluster().to_string(), error)),
                 Err(error) => return Ok(ConnectionEnd::Lost(error)),
@@ -173,7 +176,6 @@ impl Agent {
         let mut reply = first;
         let mut warned = false;
         loop {
-            self.last_contact = Instant::now();
             if reply.duplicate_host && !warned {
                 warned = true;
                 tracing::warn!(host = %self.host, "another agent reports with this host's UUID; give one of them a new data directory");
@@ -254,7 +256,7 @@ impl Agent {
     }
 
     fn record_connected(&mut self, identity: &Identity) {
-        (self.failures, self.last_contact, self.was_connected) = (0, Instant::now(), true);
+        (self.failures, self.was_connected) = (0, true);
         if let Err(error) = self.trust.keep(identity.authorities()) {
             tracing::error!(%error, "cannot write the trust file for the updater");
         }
@@ -283,7 +285,7 @@ impl Agent {
     async fn back_off(&mut self) -> Option<End> {
         let next = next_try(self.failures, self.server, servers(&self.config), rand::random());
         self.server = next.server;
-        let left = match contact(self.last_contact, Instant::now(), self.config.unreachable_exit) {
+        let left = match contact(self.disconnected_since, Instant::now(), self.config.unreachable_exit) {
             Contact::Within { left } => left,
             Contact::Lost { .. } => return Some(End::Unreachable { reason: self.reason.clone() }),
         };

@@ -37,8 +37,8 @@ pub use notify::Notify;
 pub use pid_file::{PidFile, PidFileError};
 pub use readiness::{Readiness, ReadinessError, ReadinessSocket, SocketError, query_readiness};
 pub use reconnect::{
-    Contact, DEFAULT_UNREACHABLE_EXIT, EXIT_UNREACHABLE, LONGEST_BACKOFF, NextTry, contact, first_server,
-    next_try,
+    Contact, DEFAULT_UNREACHABLE_EXIT, EXIT_UNREACHABLE, LONGEST_BACKOFF, NextTry, SHORTEST_UNREACHABLE_EXIT,
+    contact, first_server, next_try,
 };
 pub use reexec::{ReexecError, reexec};
 pub use rpc_error::RpcError;

@@ -11,6 +11,10 @@ pub const EXIT_UNREACHABLE: u8 = 75;
 /// without a maintenance window, which may be what brings it back.
 pub const DEFAULT_UNREACHABLE_EXIT: Duration = Duration::from_secs(5 * 60);
 
+/// The shortest time after which an agent may exit: less than the restart of a server takes, and a fleet would
+/// leave its hosts whenever one is upgraded.
+pub const SHORTEST_UNREACHABLE_EXIT: Duration = Duration::from_secs(60);
+
 /// A server that is back is found within this time, however long it was down.
 pub const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
@@ -33,11 +37,11 @@ pub enum Contact {
     },
 }
 
-/// Judges the time since the control plane last answered (or since the start, if it never did).
+/// Judges the time since the connection was lost (or since the start, if there never was one).
 ///
 /// `Instant` stands still while a host sleeps, so one that wakes up has its full time to reconnect.
-pub fn contact(last: Instant, now: Instant, limit: Duration) -> Contact {
-    let silence = now.saturating_duration_since(last);
+pub fn contact(disconnected_since: Instant, now: Instant, limit: Duration) -> Contact {
+    let silence = now.saturating_duration_since(disconnected_since);
     match limit.checked_sub(silence) {
         Some(left) if !left.is_zero() => Contact::Within { left },
         _ => Contact::Lost { silence },

@@ -124,7 +124,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
         labels: vec![instance, node],
         updater_wake: UpdaterWake::new(config.data_dir.updater_wake()),
         failures: 0,
-        last_contact: Instant::now(),
+        disconnected_since: Instant::now(),
         reason: "the agent has just started".into(),
         was_connected: false,
         config,

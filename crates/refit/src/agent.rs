@@ -65,7 +65,7 @@ struct Start {
     /// What is said of the agent, for groups to select by
     #[arg(long, value_name = "NAME=VALUE,…", env = "REFIT_LABELS")]
     labels: Option<Labels>,
-    /// Exit after so long without a connection to the control plane [default: 5m]
+    /// Exit so long after the connection to the control plane was lost, 1m or more [default: 5m]
     #[arg(long, value_name = "TIME", env = "REFIT_UNREACHABLE_EXIT")]
     unreachable_exit: Option<String>,
 }
@@ -114,12 +114,16 @@ impl Start {
         let end = crate::block_on(async {
             run_agent(config, version, crate::EDITION).await.map_err(Failure::failed)
         })?;
-        match end {
-            End::Drained => Ok(()),
-            End::Unreachable { reason } => {
-                let message = format!("the control plane was not reached for too long: {reason}");
-                Err(Failure::with_code(message, EXIT_UNREACHABLE))
-            }
+        exit_of(end)
+    }
+}
+
+fn exit_of(end: End) -> Result<(), Failure> {
+    match end {
+        End::Drained => Ok(()),
+        End::Unreachable { reason } => {
+            let message = format!("the control plane was not reached for too long: {reason}");
+            Err(Failure::with_code(message, EXIT_UNREACHABLE))
         }
     }
 }
@@ -149,5 +153,18 @@ impl Status {
                 ),
             ])
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_reaches_nobody_ends_with_its_own_code() {
+        assert!(exit_of(End::Drained).is_ok());
+        let ended = exit_of(End::Unreachable { reason: "refused".into() }).unwrap_err();
+        assert_eq!(ended.code(), 75);
+        assert_eq!(ended.to_string(), "the control plane was not reached for too long: refused");
     }
 }

@@ -33,6 +33,12 @@ impl Failure {
         if code == 0 { Ok(()) } else { Err(Self { message: String::new(), code }) }
     }
 
+    /// The exit code.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use refit_identity::CaPin;
 use refit_types::{AgentRole, ConfigError, DataDir, Labels, ValidationErrors};
 
-use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand};
+use crate::{DEFAULT_UNREACHABLE_EXIT, LabelCommand, SHORTEST_UNREACHABLE_EXIT};
 
 mod file;
 mod node_name;
@@ -73,7 +73,7 @@ pub struct AgentConfig {
     pub node_labels: Labels,
     /// Likewise, with values that programs print.
     pub node_commands: Vec<LabelCommand>,
-    /// After how long without the control plane the agent exits.
+    /// How long after the loss of its connection the agent exits.
     pub unreachable_exit: Duration,
 }
 
@@ -118,9 +118,10 @@ impl Settings {
         let places = ("refit.labels", "refit.commands");
         let (instance_labels, instance_commands) =
             labels(places, self.instance_labels, self.instance_commands, &mut errors);
-        let unreachable_exit = self
-            .unreachable_exit
-            .and_then(|text| errors.take("refit.unreachable_exit", period::parse(&text)));
+        let unreachable_exit = self.unreachable_exit.and_then(|text| {
+            let parsed = period::parse_from(SHORTEST_UNREACHABLE_EXIT, &text);
+            errors.take("refit.unreachable_exit", parsed)
+        });
         let places = ("ssh_service.labels", "ssh_service.commands");
         let (node_labels, node_commands) = labels(places, self.node_labels, self.node_commands, &mut errors);
         let config = AgentConfig {

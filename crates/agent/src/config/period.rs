@@ -12,13 +12,18 @@ pub const LONGEST_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Reads `1h0m0s`, `90s`, `5m`.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    parse_from(SHORTEST_PERIOD, text)
+}
+
+/// The same with another lower bound.
+pub(super) fn parse_from(shortest: Duration, text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|period| Duration::try_from(period).ok());
     let Some(period) = parsed else {
         let shown: String = text.chars().take(80).collect();
         return Err(format!("{shown:?} is not a period; expected something like 1h0m0s, 5m or 30s"));
     };
-    if period < SHORTEST_PERIOD || period > LONGEST_PERIOD {
-        return Err(format!("{text:?} is out of bounds; expected 10s to 168h (7 days)"));
+    if period < shortest || period > LONGEST_PERIOD {
+        return Err(format!("{text:?} is out of bounds; expected {}s to 168h (7 days)", shortest.as_secs()));
     }
     Ok(period)
 }
@@ -45,5 +50,9 @@ mod tests {
             assert!(parse(bad).is_err(), "{bad}");
         }
         assert_eq!(parse("5s").unwrap_err(), r#""5s" is out of bounds; expected 10s to 168h (7 days)"#);
+        let minute = Duration::from_secs(60);
+        assert_eq!(parse_from(minute, "1m"), Ok(minute));
+        let refused = parse_from(minute, "59s").unwrap_err();
+        assert_eq!(refused, r#""59s" is out of bounds; expected 60s to 168h (7 days)"#);
     }
 }
