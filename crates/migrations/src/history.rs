@@ -83,6 +83,11 @@ pub(crate) fn history_key(number: u32) -> Key {
     Key::new(format!("/migrations/{number:04}")).expect("digits make a key")
 }
 
+/// Where the histories of all migrations are, and no lock of one.
+pub(crate) fn history_range() -> Result<KeyRange, RunError> {
+    Ok(KeyRange::between(&history_key(0), &Key::new("/migrations/:")?))
+}
+
 /// Up to `limit` records behind `after`, in the order of their numbers, and whether there are more. The
 /// history may hold numbers that this server does not know: a newer one ran them.
 pub async fn list_history(
@@ -90,7 +95,7 @@ pub async fn list_history(
     after: Option<u32>,
     limit: usize,
 ) -> Result<(Vec<Record>, bool), RunError> {
-    let numbers = KeyRange::between(&history_key(0), &Key::new("/migrations/:")?);
+    let numbers = history_range()?;
     let range = after.map_or(numbers.clone(), |number| numbers.after(&history_key(number)));
     let page = backend.range(&range, limit).await?;
     let records = page.items.iter().map(Record::decode).collect::<Result<_, _>>()?;

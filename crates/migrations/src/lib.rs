@@ -8,6 +8,7 @@ mod error;
 mod guard;
 mod history;
 mod lock;
+mod outcomes;
 mod registry;
 mod released;
 mod reshape;

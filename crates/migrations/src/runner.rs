@@ -1,16 +1,16 @@
 //! Applies the outstanding migrations in order, on one server at a time. The server starts a run when it starts, and when
 //! an operator asks for it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_backend::SharedBackend;
+use refit_backend::{Change, Item, SharedBackend};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use crate::history::{Record, history_key};
+use crate::history::{Record, history_key, history_range};
 use crate::lock::{self, Lock};
+use crate::outcomes::{Observer, Outcomes};
 use crate::registry::Migration;
 use crate::{MigrationError, Registry, RunError};
 
@@ -21,13 +21,13 @@ pub const LOCK_TTL: Duration = Duration::from_secs(10);
 /// Where a migration stands, as the metric says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not applied yet, as far as this server knows.
+    /// Not applied yet.
     Pending,
     /// This server is applying it.
     Running,
     /// It was applied, here or elsewhere.
     Success,
-    /// This server tried and failed.
+    /// It failed, here or elsewhere, and nobody has applied it since.
     Failure,
 }
 
@@ -61,7 +61,7 @@ pub struct Runner {
     registry: Registry,
     server: String,
     now: fn() -> Timestamp,
-    observe: Arc<dyn Fn(u32, Outcome) + Send + Sync>,
+    outcomes: Outcomes,
     stop: watch::Receiver<bool>,
     in_flight: Mutex<()>,
 }
@@ -74,13 +74,11 @@ impl Runner {
         registry: Registry,
         server: String,
         now: fn() -> Timestamp,
-        observe: Arc<dyn Fn(u32, Outcome) + Send + Sync>,
+        observe: Observer,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        for migration in registry.iter() {
-            observe(migration.number, Outcome::Pending);
-        }
-        Self { backend, registry, server, now, observe, stop, in_flight: Mutex::new(()) }
+        let outcomes = Outcomes::new(&registry, observe);
+        Self { backend, registry, server, now, outcomes, stop, in_flight: Mutex::new(()) }
     }
 
     /// Applies outstanding migrations in order, each at most once, and stops at the first that fails.
@@ -100,6 +98,7 @@ impl Runner {
             outcome = self.run_all(&mut held) => outcome,
             () = stopped => Err(RunError::Stopped),
         };
+        self.outcomes.stop_running();
         if let Some(lease) = held {
             lock::release(&self.backend, lease).await;
         }
@@ -112,6 +111,47 @@ impl Runner {
             return Err(RunError::InFlight { by: format!("server {by}") });
         }
         self.run().await
+    }
+
+    /// Learns from the history what other servers applied, until the server stops.
+    pub async fn follow_history(&self) {
+        let what = "the history of migrations";
+        refit_backend::follow(what, self.stop.clone(), || self.watch_history()).await;
+    }
+
+    async fn watch_history(&self) -> Result<(), RunError> {
+        let snapshot = self.backend.read(&[]).await?.revision;
+        for migration in self.registry.iter() {
+            let item = self.backend.get(&history_key(migration.number)).await?;
+            self.learn(migration, item.as_ref());
+        }
+        let mut watch = self.backend.watch(&history_range()?, snapshot).await?;
+        loop {
+            let change = watch.next().await?.change;
+            let (key, item) = match &change {
+                Change::Put(item) => (&item.key, Some(item)),
+                Change::Delete(key) => (key, None),
+            };
+            if let Some(migration) = self.registry.iter().find(|known| history_key(known.number) == *key) {
+                self.learn(migration, item);
+            }
+        }
+    }
+
+    /// A record that cannot be read, or is of another migration under this number, changes nothing: the next run
+    /// reports it.
+    fn learn(&self, migration: &Migration, item: Option<&Item>) {
+        let Some(item) = item else { return self.outcomes.learn(migration.number, None) };
+        let readable = Record::decode(item).and_then(|record| {
+            record.check_unaltered(migration)?;
+            Ok(record.success)
+        });
+        match readable {
+            Ok(success) => self.outcomes.learn(migration.number, Some(success)),
+            Err(error) => {
+                tracing::warn!(number = migration.number, %error, "cannot tell how a migration stands")
+            }
+        }
     }
 
     async fn run_all(&self, held: &mut Option<refit_backend::Lease>) -> Result<Summary, RunError> {
@@ -127,7 +167,7 @@ impl Runner {
             } else {
                 summary.found.push(migration.number);
             }
-            (self.observe)(migration.number, Outcome::Success);
+            self.outcomes.set(migration.number, Outcome::Success);
         }
         Ok(summary)
     }
@@ -153,7 +193,7 @@ impl Runner {
                 *held = None;
                 return Ok(false);
             }
-            (self.observe)(migration.number, Outcome::Running);
+            self.outcomes.set(migration.number, Outcome::Running);
             let lease = lock.lease();
             let outcome = self.run_locked(migration, lock).await;
             lock::release(&self.backend, lease).await;
@@ -162,7 +202,7 @@ impl Runner {
                 Ok(()) => return Ok(true),
                 // Whoever has the lock now decides what becomes of it; wait for that.
                 Err(MigrationError::LockLost) => {
-                    (self.observe)(migration.number, Outcome::Pending);
+                    self.outcomes.set(migration.number, Outcome::Pending);
                     tracing::warn!(
                         number = migration.number,
                         "lost the lock of a migration; waiting for the server that has it"
@@ -171,7 +211,7 @@ impl Runner {
                 // The answer to the last write may have been lost, and not the write.
                 Err(_) if self.is_done(migration).await? => return Ok(true),
                 Err(source) => {
-                    (self.observe)(migration.number, Outcome::Failure);
+                    self.outcomes.set(migration.number, Outcome::Failure);
                     return Err(RunError::Failed {
                         number: migration.number,
                         name: migration.name.into(),

@@ -32,6 +32,14 @@ fn server(backend: &SharedBackend, name: &str, migrations: &[Migration]) -> Serv
     Server { runner, seen, stop }
 }
 
+impl Server {
+    /// What it said last of that migration.
+    fn outcome(&self, number: u32) -> Option<Outcome> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().rev().find(|(of, _)| *of == number).map(|(_, outcome)| *outcome)
+    }
+}
+
 fn store() -> SharedBackend {
     Arc::new(MemoryBackend::default())
 }
@@ -161,8 +169,39 @@ async fn a_failure_stops_the_ones_after_it_and_can_be_applied_again() {
     assert_eq!(one.runner.apply().await.unwrap().applied, [2, 3]);
     assert_eq!(trail(&backend).await, "123");
     assert_eq!(one.runner.apply().await.unwrap().applied, [] as [u32; 0], "nothing is due");
-    let seen = one.seen.lock().unwrap().clone();
-    assert_eq!(&seen[seen.len() - 3..], [1, 2, 3].map(|n| (n, Outcome::Success)));
+    assert_eq!([1, 2, 3].map(|number| one.outcome(number)), [Some(Outcome::Success); 3]);
+}
+
+#[tokio::test]
+async fn a_server_learns_what_another_applied() {
+    let backend = store();
+    backend.put(&key("/broken"), "".into()).await.unwrap();
+    let (one, two) = (server(&backend, "one", &three()), Arc::new(server(&backend, "two", &three())));
+    one.runner.run().await.unwrap_err();
+    two.runner.run().await.unwrap_err();
+    let following = tokio::spawn({
+        let two = two.clone();
+        async move { two.runner.follow_history().await }
+    });
+    backend.delete(&key("/broken")).await.unwrap();
+    one.runner.apply().await.unwrap();
+    until("two knows", async || [2, 3].map(|n| two.outcome(n)) == [Some(Outcome::Success); 2]).await;
+
+    // A server that starts later reads it, and what it cannot read changes nothing.
+    let three = Arc::new(server(&backend, "three", &three()));
+    let reading = tokio::spawn({
+        let three = three.clone();
+        async move { three.runner.follow_history().await }
+    });
+    until("three knows", async || three.outcome(3) == Some(Outcome::Success)).await;
+    backend.put(&key("/migrations/0003"), "{".into()).await.unwrap();
+    backend.delete(&key("/migrations/0002")).await.unwrap();
+    until("the watch has passed it", async || three.outcome(2) == Some(Outcome::Pending)).await;
+    assert_eq!(three.outcome(3), Some(Outcome::Success));
+    for (server, task) in [(two, following), (three, reading)] {
+        server.stop.send(true).unwrap();
+        task.await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -206,6 +206,10 @@ impl Server {
         tasks.spawn(web.keep());
         tasks.spawn(sweep_tokens(tokens, now, stopped.clone()));
         tasks.spawn(stay_listed(backend.clone(), record, stopped.clone()));
+        tasks.spawn({
+            let runner = runner.clone();
+            async move { runner.follow_history().await }
+        });
         tasks.spawn(migrate(runner, stopped.clone()));
         let probe = Key::new(AUTHORITY_KEY)?;
         tasks.spawn({

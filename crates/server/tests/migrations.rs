@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use refit_identity::{Identity, SERVER_NAME, client_config};
@@ -12,7 +13,7 @@ use refit_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use refit_proto::migrations::v1::migration_service_client::MigrationServiceClient;
 use refit_proto::migrations::v1::{ApplyMigrationsRequest, ListMigrationsRequest, Migration as Listed};
 use refit_server::{Release, Server, Settings};
-use refit_testbed::{directory, eventually};
+use refit_testbed::{Etcd, directory, eventually};
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +29,12 @@ struct Running {
 }
 
 async fn start(data: &TempDir, migrations: Vec<Migration>) -> Running {
+    start_on(None, data, migrations).await
+}
+
+async fn start_on(store: Option<&str>, data: &TempDir, migrations: Vec<Migration>) -> Running {
     let settings = Settings {
+        backend: store.map(str::to_owned),
         listen: Some("127.0.0.1:0".into()),
         diag_listen: Some("127.0.0.1:0".into()),
         ..Settings::default()
@@ -162,4 +168,41 @@ async fn an_altered_migration_stops_migrations_and_not_the_server() {
     older.apply().await.unwrap();
     assert_eq!(older.list().await.len(), 2);
     older.server.shut_down().await;
+}
+
+#[tokio::test]
+async fn every_server_shows_what_was_applied_on_one() {
+    static BROKEN: AtomicBool = AtomicBool::new(true);
+    let fragile = Migration {
+        run: |_| {
+            Box::pin(async {
+                if BROKEN.load(Ordering::SeqCst) {
+                    return Err(MigrationError::Item {
+                        key: "/some/thing".into(),
+                        reason: "it is broken".into(),
+                    });
+                }
+                Ok("success".into())
+            })
+        },
+        ..failing(2)
+    };
+    let store = format!("etcd://{}/migrations-{}", Etcd::shared().await.endpoint(), std::process::id());
+    let migrations = vec![fine(1, "a"), fragile, fine(3, "c")];
+    let (one_data, two_data) = (directory(), directory());
+    let one = start_on(Some(&store), &one_data, migrations.clone()).await;
+    let two = start_on(Some(&store), &two_data, migrations).await;
+    for server in [&one, &two] {
+        server.shows(2, "failure").await;
+        server.shows(3, "pending").await;
+    }
+    BROKEN.store(false, Ordering::SeqCst);
+    one.apply().await.unwrap();
+    for server in [&one, &two] {
+        server.shows(2, "success").await;
+        server.shows(3, "success").await;
+        assert!(!server.metric(2, "failure").await);
+    }
+    one.server.shut_down().await;
+    two.server.shut_down().await;
 }
