@@ -8,7 +8,8 @@ use rcgen::{
     SanType, SerialNumber,
 };
 use refit_identity::{
-    Certificate, HostCertificates, Principal, Roles, SERVER_NAME, ServerId, SigningRequest, UserName,
+    Certificate, HOST_TTL, HostCertificates, Principal, Roles, SERVER_NAME, ServerId, SigningRequest,
+    UserName,
 };
 use refit_types::{AgentRole, HostId};
 use rustls::pki_types::ServerName;
@@ -23,11 +24,6 @@ pub const MIN_TTL: Duration = Duration::from_secs(60);
 
 /// The longest life of a user's certificate, as nothing but its end takes it back.
 pub const MAX_USER_TTL: Duration = Duration::from_secs(90 * 86_400);
-
-/// How long a host's certificates live, and the longest they may. Agents renew at half of it, so a host
-/// can be off for a fortnight of holidays and still come back by itself; one that is off for longer joins
-/// again.
-pub const HOST_TTL: Duration = Duration::from_secs(30 * 86_400);
 
 impl Authority {
     /// Signs a client certificate for a user. Of the request only the public key is used.

@@ -21,8 +21,9 @@ mod versioned_authority;
 
 pub use authority::Authority;
 pub use error::{Error, Result};
-pub use issue::{HOST_TTL, MAX_USER_TTL, MIN_TTL};
+pub use issue::{MAX_USER_TTL, MIN_TTL};
 pub use record::AUTHORITY_KEY;
+pub use refit_identity::HOST_TTL;
 pub use rotation::{Rotation, RotationError, RotationMode};
 pub use server::{AnyClientCertificate, ServerCertificate, server_config};
 pub use tokens::{NewToken, StaticToken, Token, TokenError, TokenStore};

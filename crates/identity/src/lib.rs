@@ -52,7 +52,7 @@ pub use phase::Phase;
 pub use pin::CaPin;
 pub use principal::{Principal, PrincipalError};
 pub use private_file::write_private_file;
-pub use renewal::renew_after;
+pub use renewal::{HOST_TTL, renew_after};
 pub use request::SigningRequest;
 pub use role::{Role, Roles, SystemRole};
 pub use sqlite_identities::{OpenedIdentities, QuarantinedFile, SqliteIdentities};

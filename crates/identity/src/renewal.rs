@@ -1,6 +1,13 @@
-//! When a certificate is due to be renewed. Agents ask it of their own identities.
+//! How long a host's certificate lives, and when it is due to be renewed. Agents ask it of their own identities.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+/// How long a host's certificates live, and the longest they may. Agents renew at half of it, so a host
+/// can be off for a fortnight of holidays and still come back by itself; one that is off for longer joins
+/// again.
+pub const HOST_TTL: Duration = Duration::from_secs(30 * 86_400);
 
 /// When to renew what is valid from `not_before` to `not_after`: at half of its life for a `jitter` of 0,
 /// up to two thirds for 1, so that hosts that joined together do not all ask together, and a third of its

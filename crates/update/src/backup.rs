@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,19 @@ pub enum BackupError {
     /// The version has never been healthy.
     #[error("the backup is of {0} when it had never proved that it works")]
     Unproved(Version),
+    /// Nothing is known of its identity, and it is older than any identity lives.
+    #[error(
+        "the backup of {version} was made at {created}, and an identity lives for {lifetime:#}: whether the one in it \
+         is still good is not known"
+    )]
+    TooOld {
+        /// The version.
+        version: Version,
+        /// When it was made.
+        created: Timestamp,
+        /// How long the identities of this agent live.
+        lifetime: SignedDuration,
+    },
     /// Its identity has expired.
     #[error("the identity in the backup of {version} was good until {until} only")]
     Expired {
@@ -115,6 +128,9 @@ pub struct RestoreConditions {
     pub now: Timestamp,
     /// Issuers that are trusted now; if none are known, issuers are not checked.
     pub trusted: Vec<String>,
+    /// How long an identity of this agent lives: a backup that does not say until when its own is valid must be
+    /// younger.
+    pub identity_lifetime: SignedDuration,
 }
 
 /// Backs up the agent's database into the directory of the version that is left. An older backup is made invalid first.
@@ -181,8 +197,18 @@ fn judge(
     if !spec.proved {
         return Err(BackupError::Unproved(version.clone()));
     }
-    if let Some(until) = spec.identity_valid_until.filter(|until| *until <= conditions.now) {
-        return Err(BackupError::Expired { version: version.clone(), until });
+    match spec.identity_valid_until {
+        Some(until) if until <= conditions.now => {
+            return Err(BackupError::Expired { version: version.clone(), until });
+        }
+        Some(_) => {}
+        None => {
+            let (created, lifetime) = (spec.creation_time, conditions.identity_lifetime);
+            // One from the future was made by another clock, and says as little.
+            if conditions.now.duration_since(created).abs() >= lifetime {
+                return Err(BackupError::TooOld { version: version.clone(), created, lifetime });
+            }
+        }
     }
     match &spec.identity_issuer {
         Some(issuer) if !conditions.trusted.is_empty() && !conditions.trusted.contains(issuer) => {
@@ -282,6 +308,7 @@ mod tests {
             proxy: "refit.example.com:3080".into(),
             now: at("2026-01-02T00:00:00Z"),
             trusted: vec!["sha256:aa".into()],
+            identity_lifetime: SignedDuration::from_hours(720),
         }
     }
 
@@ -338,5 +365,26 @@ mod tests {
         let rotated = RestoreConditions { trusted: vec!["sha256:bb".into()], ..now() };
         assert!(judged(spec(), &rotated).contains("no longer trusted"));
         assert!(judge(spec(), &version, &RestoreConditions { trusted: Vec::new(), ..now() }).is_ok());
+    }
+
+    #[test]
+    fn a_backup_of_an_unknown_identity_must_be_younger_than_identities_live() {
+        let unknown = BackupSpec { identity_valid_until: None, ..spec() };
+        let judged = |created: &str| {
+            let spec = BackupSpec { creation_time: at(created), ..unknown.clone() };
+            judge(spec, &unknown.version, &now()).map_err(|error| error.to_string())
+        };
+        for good in ["2026-01-01T00:00:00Z", "2025-12-03T00:00:01Z", "2026-01-31T00:00:00Z"] {
+            assert!(judged(good).is_ok(), "{good}");
+        }
+        for old in ["2025-12-03T00:00:00Z", "2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"] {
+            let told = format!(
+                "the backup of 15.1.0 was made at {old}, and an identity lives for 720h: whether the one in it is still \
+                 good is not known"
+            );
+            assert_eq!(judged(old), Err(told));
+        }
+        let known = BackupSpec { creation_time: at("2001-01-01T00:00:00Z"), ..spec() };
+        assert!(judge(known, &spec().version, &now()).is_ok(), "its own end counts where it is known");
     }
 }

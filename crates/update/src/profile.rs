@@ -5,8 +5,11 @@ mod validation;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::SignedDuration;
+use refit_identity::HOST_TTL;
 use refit_types::{Edition, Version};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 /// The description of an agent: nothing in the updater is specific to one product.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -55,6 +58,10 @@ pub struct Profile {
     /// The system's package of the same agent, which `enable` replaces.
     #[serde(default)]
     pub package: Option<String>,
+    /// How long an identity of the agent lives, at least: a backup whose identity is not known must be younger to be
+    /// restored.
+    #[serde(default = "identity_lifetime", deserialize_with = "lifetime")]
+    pub identity_lifetime: SignedDuration,
 }
 
 /// A unit that runs or triggers the updater.
@@ -96,6 +103,18 @@ pub struct ProfileError {
 
 fn version_arguments() -> Vec<String> {
     vec!["version".into()]
+}
+
+fn identity_lifetime() -> SignedDuration {
+    SignedDuration::try_from(HOST_TTL).unwrap_or(SignedDuration::MAX)
+}
+
+/// Reads `720h`.
+fn lifetime<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let parsed = text.parse::<SignedDuration>().ok().filter(|lifetime| lifetime.is_positive());
+    parsed
+        .ok_or_else(|| D::Error::custom(format!("{text:?} is not a lifetime; expected something like 720h")))
 }
 
 fn bin_dir() -> PathBuf {
@@ -175,6 +194,7 @@ impl Profile {
             unit_dir: unit_dir(),
             readiness: Readiness::Socket("agent.sock".into()),
             package: Some("refit".into()),
+            identity_lifetime: identity_lifetime(),
         }
     }
 

@@ -189,9 +189,13 @@ impl Updater<'_> {
         if let Err(failure) = self.download(asked, version) {
             return self.save_failure(state, answer, failed(failure));
         }
-        let Environment { disk, layout, agent, clock, .. } = self.environment;
-        let conditions =
-            RestoreConditions { proxy: proxy.to_owned(), now: clock.now(), trusted: agent.trusted_issuers() };
+        let Environment { disk, layout, profile, agent, clock, .. } = self.environment;
+        let conditions = RestoreConditions {
+            proxy: proxy.to_owned(),
+            now: clock.now(),
+            trusted: agent.trusted_issuers(),
+            identity_lifetime: profile.identity_lifetime,
+        };
         let from = state.active.clone();
         let database = match database_for(disk, layout, from.as_ref(), version, &conditions) {
             Ok(database) => database,

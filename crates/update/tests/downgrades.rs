@@ -8,8 +8,11 @@ mod database;
 mod folder;
 mod host;
 
+use std::path::Path;
+
+use folder::Folder;
 use host::Host;
-use refit_update::{FailedStep, Outcome, Urgency};
+use refit_update::{FailedStep, Outcome, Profile, Urgency};
 
 #[track_caller]
 fn held(outcome: Outcome) -> String {
@@ -102,6 +105,33 @@ fn a_version_without_a_good_backup_is_not_gone_back_to() {
     host.goes_to("2.0.0");
     std::fs::remove_file(host.note("1.0.0")).unwrap();
     assert!(held(host.update("1.0.0", Urgency::Now)).contains("no complete backup"));
+}
+
+/// An agent of a foreign profile reports no identity: the age of its backup is judged.
+#[test]
+fn a_backup_of_an_unknown_identity_is_not_used_when_it_is_older_than_identities_live() {
+    let teleport = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/teleport.yaml");
+    for profile in [Profile::refit(), Profile::load(&teleport).unwrap()] {
+        let created = |host: &Host<Folder>, at: &str| {
+            host.change_note("1.0.0", |note| {
+                assert!(!note.contains("identity_valid_until"), "{note}");
+                let line = note.lines().find(|line| line.contains("creation_time")).unwrap();
+                note.replace(line, &format!("  creation_time: {at}"))
+            });
+        };
+        let host = Host::managing(profile);
+        host.state.lock().unwrap().hides_identity = true;
+        host.goes_to("1.0.0");
+        host.goes_to("2.0.0");
+        created(&host, "2001-01-01T00:00:00Z");
+        let why = held(host.update("1.0.0", Urgency::Now));
+        assert!(why.contains("was made at 2001-01-01T00:00:00Z, and an identity lives for 720h"), "{why}");
+        assert_eq!(host.active().as_deref(), Some("2.0.0"));
+        assert_eq!(host.status().held.as_deref(), Some(why.as_str()));
+        // The clock of the test stands in November 2023.
+        created(&host, "2023-11-01T00:00:00Z");
+        host.goes_to("1.0.0");
+    }
 }
 
 /// 2.0.0 was installed while the agent was stopped, and has never answered: its database is not one to go back to.

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use jiff::SignedDuration;
 use refit_types::Edition;
 use refit_update::{Layout, Profile, Readiness};
 
@@ -39,6 +40,7 @@ fn the_teleport_profile_describes_stock_agents() {
     let url = profile.artifact_url("https://cdn.teleport.dev/", Edition::Oss, &"15.1.1".parse().unwrap());
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     assert_eq!(url, format!("https://cdn.teleport.dev/teleport-v15.1.1-linux-{arch}-bin.tar.gz"));
+    assert_eq!(profile.identity_lifetime, SignedDuration::from_hours(720));
     let layout = Layout::new(Path::new("/"), &profile, None);
     assert_eq!(layout.database(), Path::new("/var/lib/teleport/proc/sqlite.db"));
     assert_eq!(layout.unit_path(&profile.unit), Path::new("/usr/local/lib/systemd/system/teleport.service"));
@@ -64,6 +66,8 @@ fn faults_are_told_with_the_file_the_field_and_all_at_once() {
         ("config: /etc/teleport.yaml", "config: [1]", ": config: "),
         ("config: /etc/teleport.yaml", "config: [1]", "line"),
         ("    url:", "    url: [1] #", ": readiness.http.url: "),
+        ("lifetime: 720h", "lifetime: 0s", ": identity_lifetime: "),
+        ("lifetime: 720h", "lifetime: soon", "\"soon\" is not a lifetime; expected something like 720h"),
         ("\nname: teleport", "\nname: teleport\nname: teleport", "name"),
     ] {
         let said = refused(&good.replace(from, to));

@@ -3,12 +3,19 @@
 use std::path::PathBuf;
 
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{RealDisk, last_status};
+use refit_update::{Profile, RealDisk, last_status};
 
 use crate::folder::{Folder, open};
 use crate::host::Host;
 
 impl Host<Folder> {
+    /// A host of another agent.
+    pub fn managing(profile: Profile) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_owned();
+        Self::with_profile(Folder { _root: folder }, &root, profile)
+    }
+
     pub fn status(&self) -> UpdaterStatus {
         last_status(&RealDisk, &self.layout)
     }

@@ -12,7 +12,7 @@ use crate::host::{Host, PROXY, Platform};
 /// A directory of its own.
 #[derive(Debug)]
 pub struct Folder {
-    _root: TempDir,
+    pub _root: TempDir,
 }
 
 impl Platform for Folder {

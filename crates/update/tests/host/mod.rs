@@ -41,6 +41,7 @@ pub struct Running {
 pub struct State {
     pub running: Option<Running>,
     pub ignores_reload: bool,
+    pub hides_identity: bool,
     broken: Vec<Version>,
     wanted: Option<Version>,
     milliseconds: i64,
@@ -61,7 +62,10 @@ pub fn version(text: &str) -> Version {
 impl<G: Platform> Host<G> {
     /// A host on which nothing is installed, with its files below `root`.
     pub fn on(platform: G, root: &Path) -> Self {
-        let profile = Profile::refit();
+        Self::with_profile(platform, root, Profile::refit())
+    }
+
+    pub fn with_profile(platform: G, root: &Path, profile: Profile) -> Self {
         let layout = Layout::new(root, &profile, None);
         create_dirs_durably(platform.disk(), layout.database().parent().unwrap(), 0o755).unwrap();
         Self { platform, layout, profile, state: Mutex::default() }
@@ -192,6 +196,9 @@ impl<G: Platform> Agent for Host<G> {
     }
 
     fn identity(&self) -> IdentityFacts {
+        if self.state.lock().unwrap().hides_identity {
+            return IdentityFacts::default();
+        }
         let valid_until = Some("2099-01-01T00:00:00Z".parse().unwrap());
         IdentityFacts { valid_until, issuer: Some(ISSUER.into()) }
     }
