@@ -100,6 +100,56 @@ async fn a_version_that_connects_and_then_dies_is_a_failure_of_the_rollout() {
     assert!(hosts.to_string().contains("rolled back by its updater at health"), "{hosts}");
 }
 
+/// The archive does not match its checksum. The host stays in flight and tries again; it times out with that reason, and
+/// arrives late when the archive has been mended.
+#[tokio::test]
+async fn a_host_that_cannot_download_has_not_failed_the_version() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    let artifacts = cluster.folder.path().join("server/artifacts");
+    let checksum = std::fs::read_dir(&artifacts).unwrap().flatten().map(|entry| entry.path());
+    let is_checksum =
+        |path: &std::path::PathBuf| path.to_string_lossy().ends_with("1.2.4-linux-amd64-bin.tar.gz.sha256");
+    let checksum = checksum.into_iter().find(is_checksum).unwrap();
+    let good = std::fs::read_to_string(&checksum).unwrap();
+    let publish = |text: &str| {
+        let aside = checksum.with_extension("aside");
+        std::fs::write(&aside, text).unwrap();
+        std::fs::rename(&aside, &checksum).unwrap();
+    };
+    publish(&format!("{}{}", "0".repeat(64), &good[64..]));
+    let groups = json!({
+        "kind": "cluster_maintenance_config",
+        "spec": { "agent_auto_update_groups": { "regular": [{
+            "name": "all", "start_hour": far_hour(), "window_hours": 24, "timeout_seconds": 30,
+        }] } },
+    });
+    let file = cluster.folder.path().join("groups.json");
+    std::fs::write(&file, groups.to_string()).unwrap();
+    cluster.ask(&["create", file.to_str().unwrap()]);
+    cluster.ask(&["autoupdate", "update", "--set-agent-version=1.2.4"]);
+
+    let hosts = || cluster.ask(&["autoupdate", "status", "--group", "all", "--hosts"]);
+    let is = |outcome: &str| {
+        let host = hosts()[0].clone();
+        assert_ne!(host["outcome"], "failed", "{host}");
+        host["outcome"] == outcome
+            && host["reason"].as_str().is_some_and(|reason| reason.contains("could not begin at download: "))
+    };
+    eventually("the obstacle is told while it is in flight", PATIENCE, async || is("in_flight")).await;
+    eventually("it times out with that reason", LONG_PATIENCE, async || is("timed_out")).await;
+    let group = cluster.ask(&["autoupdate", "status"])["groups"][0].clone();
+    assert_eq!((&group["failed"], &group["timed_out"]), (&0.into(), &1.into()), "{group}");
+    assert!(image.status()["last_failure"].is_null());
+
+    publish(&good);
+    cluster.ask(&["autoupdate", "run", "--group", "all"]);
+    eventually("it upgrades", LONG_PATIENCE, async || hosts()[0]["outcome"] == "upgraded").await;
+    supervisor.runs("1.2.4").await;
+}
+
 #[tokio::test]
 async fn an_agent_that_is_told_of_an_upgrade_wakes_the_updater() {
     let cluster = Cluster::start().await;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cluster::{Cluster, Image, said};
-use refit_testbed::{directory, sweep};
+use cluster::{Cluster, Image, PATIENCE, said};
+use refit_testbed::{directory, eventually, sweep};
 
 fn versions(image: &Image) -> PathBuf {
     image.root.join("var/lib/refit/versions")
@@ -88,14 +88,28 @@ async fn what_is_not_installed_is_not_uninstalled() {
 async fn what_cannot_be_had_or_trusted_changes_nothing() {
     let cluster = Cluster::start().await;
     let image = cluster.installed();
-    cluster.choose("9.9.9");
-    let missing = image.update(&["update"]);
+    cluster.choose("1.9.9");
+    let missing = image.update(&["update", "--now"]);
     let told = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert_eq!(missing.status.code(), Some(1));
-    assert!(told.contains("9.9.9 was not installed, at download") && told.contains("404"), "{told}");
+    assert!(told.contains("1.9.9 was not installed, at download") && told.contains("404"), "{told}");
     assert_eq!(image.active(), "1.2.3");
-    let failure = &image.status()["last_failure"];
-    assert_eq!((&failure["version"], &failure["step"]), (&"9.9.9".into(), &"download".into()));
+    let status = image.status();
+    let (obstacle, failure) = (&status["obstacle"], &status["last_failure"]);
+    assert_eq!((&obstacle["version"], &obstacle["step"]), (&"1.9.9".into(), &"download".into()));
+    assert!(failure.is_null(), "the version was never tried: {failure}");
+    let text = said(&image.update(&["status", "--format", "text"]));
+    assert!(text.contains("could not begin at download") && text.contains("next try at"), "{text}");
+
+    // The command of the timer tries again by itself, and asks each time what is due.
+    let trying = image.command(&["update"]).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("it is tried again", PATIENCE, async || {
+        image.status()["obstacle"]["tries"].as_u64().is_some_and(|tries| tries >= 3)
+    })
+    .await;
+    cluster.choose("1.2.4");
+    assert_eq!(said(&trying.wait_with_output().unwrap()), "Updated from 1.2.3 to 1.2.4.\n");
+    assert!(image.status()["obstacle"].is_null());
 
     let other = Image { root: cluster.folder.path().join("other") };
     let pin = format!("sha256:{}", "0".repeat(64));

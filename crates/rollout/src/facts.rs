@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
 
 use crate::Plan;
+use crate::host_transition::LONGEST_REASON;
 
 /// The input of the engine for one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,11 +102,22 @@ impl HostFacts {
             _ => None,
         }
     }
+
+    /// What keeps the host's updater from beginning the current attempt, in words. The host keeps its slot and its
+    /// deadline meanwhile.
+    pub fn obstacle(plan: &Plan, host_record: &HostRecord) -> Option<String> {
+        let attempt = host_record.upgrade.as_deref()?.attempt;
+        let obstacle = host_record.report.as_ref()?.updater.as_deref()?.current_obstacle()?;
+        let is_of_version = obstacle.version.as_ref().is_none_or(|version| *version == plan.version);
+        (attempt > 0 && obstacle.attempt == attempt && is_of_version)
+            .then(|| obstacle.to_string().chars().take(LONGEST_REASON).collect())
+    }
 }
 
-/// The reason of a rollback, in words.
+/// Why an attempt failed, in words. A version whose binaries do not run is refused before anything is switched.
 pub(crate) fn rolled_back(failure: &UpdateFailure) -> String {
-    format!("rolled back by its updater at {}: {}", failure.step, failure.reason)
+    let what = if failure.step == "validate" { "refused" } else { "rolled back" };
+    format!("{what} by its updater at {}: {}", failure.step, failure.reason)
 }
 
 /// Whether a heartbeat reports that its host has the plan's version for good. A host that runs it may still roll back:
@@ -137,7 +149,7 @@ pub fn held_by(updater: &UpdaterStatus, version: &Version) -> Option<String> {
 }
 
 fn undone<'a>(plan: &Plan, report: &'a Report, attempt: u64) -> Option<&'a UpdateFailure> {
-    let failure = report.updater.as_deref()?.last_failure.as_ref()?;
+    let failure = report.updater.as_deref()?.version_failure()?;
     (attempt > 0 && failure.attempt == attempt && failure.version == plan.version).then_some(failure)
 }
 

@@ -7,7 +7,7 @@ use crate::Plan;
 use crate::facts::rolled_back;
 
 /// Longer reasons are truncated: every server keeps those of all hosts in memory.
-const LONGEST_REASON: usize = 300;
+pub(crate) const LONGEST_REASON: usize = 300;
 
 /// One state change of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +90,10 @@ pub fn apply_transition(
 /// its new record has, and its report about that attempt must not be attributed to a new one.
 fn reported_attempt(host_record: &HostRecord) -> u64 {
     let Some(report) = host_record.report.as_ref() else { return 0 };
-    let failure = report.updater.as_deref().and_then(|updater| updater.last_failure.as_ref());
-    failure.map_or(0, |failure| failure.attempt).max(report.hint_acknowledged)
+    let updater = report.updater.as_deref();
+    let failure = updater.and_then(|updater| updater.last_failure.as_ref()).map(|failure| failure.attempt);
+    let obstacle = updater.and_then(|updater| updater.obstacle.as_ref()).map(|obstacle| obstacle.attempt);
+    failure.max(obstacle).unwrap_or(0).max(report.hint_acknowledged)
 }
 
 fn outcome(end: AttemptEnd, host_record: &HostRecord, now: Timestamp) -> Outcome {

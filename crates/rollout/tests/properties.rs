@@ -147,6 +147,7 @@ fn host_step() -> impl Strategy<Value = HostStep> {
         5 => Just(HostStep::Fail),
         1 => any::<bool>().prop_map(|up| HostStep::FailOtherAttempt { up }),
         1 => Just(HostStep::FailOtherVersion),
+        2 => any::<bool>().prop_map(|older| HostStep::Obstacle { older }),
         6 => Just(HostStep::Leave),
         3 => Just(HostStep::Return),
         1 => (0_u8..3).prop_map(|version| HostStep::Pin { version }),

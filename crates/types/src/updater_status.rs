@@ -1,5 +1,7 @@
 //! The status file that the updater writes and the agent sends with its heartbeats.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +39,12 @@ pub struct UpdaterStatus {
     /// How often in a row the version of the last failure has failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
-    /// The last attempt that was rolled back.
+    /// The last version that was tried and failed. Releases before `obstacle` also told of obstacles here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<UpdateFailure>,
+    /// What keeps the update from beginning. Not a failure of the version: nothing was switched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<UpdateObstacle>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -50,6 +55,28 @@ impl UpdaterStatus {
     /// The size limit of the file. Agents read no more, and servers must accept as much: with a lower limit there, a
     /// long status would make the server refuse the agent's heartbeats.
     pub const MAX_BYTES: usize = 64 * 1024;
+
+    /// The last failure that a version is to blame for. An updater of a release before `obstacle` tells of a download
+    /// that failed as if the version had been tried.
+    pub fn version_failure(&self) -> Option<&UpdateFailure> {
+        self.last_failure.as_ref().filter(|failure| !failure.is_before_the_switch())
+    }
+
+    /// What keeps the update from beginning, told by an updater of this release or of one before.
+    pub fn current_obstacle(&self) -> Option<UpdateObstacle> {
+        self.obstacle.clone().or_else(|| {
+            let failure = self.last_failure.as_ref().filter(|failure| failure.is_before_the_switch())?;
+            Some(UpdateObstacle {
+                attempt: failure.attempt,
+                version: Some(failure.version.clone()),
+                step: failure.step.clone(),
+                reason: failure.reason.clone(),
+                at: failure.at,
+                tries: self.failures.max(1),
+                next_try: None,
+            })
+        })
+    }
 }
 
 /// An update that was tried and rolled back.
@@ -65,6 +92,42 @@ pub struct UpdateFailure {
     pub reason: String,
     /// When.
     pub at: Timestamp,
+}
+
+impl UpdateFailure {
+    /// Whether the step is one of those that come before anything is switched and that are no test of the version. Steps
+    /// that also occur later (`link`, `service`, `journal`) are not among them.
+    fn is_before_the_switch(&self) -> bool {
+        matches!(self.step.as_str(), "find" | "download" | "backup")
+    }
+}
+
+/// What keeps an update from beginning: a download, the disk, the control plane. The updater tries again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateObstacle {
+    /// The attempt, as the control plane counts it.
+    pub attempt: u64,
+    /// The version that is due; nothing if the control plane could not be asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Version>,
+    /// The step that cannot be done.
+    pub step: String,
+    /// Why, in words.
+    pub reason: String,
+    /// When it was last tried.
+    pub at: Timestamp,
+    /// How often it was tried in this attempt.
+    pub tries: u32,
+    /// When it is tried again, if it is still due then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+}
+
+impl fmt::Display for UpdateObstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = if self.tries == 1 { "once".into() } else { format!("{} times", self.tries) };
+        write!(f, "could not begin at {}: {} (tried {times})", self.step, self.reason)
+    }
 }
 
 #[cfg(test)]
@@ -83,5 +146,33 @@ mod tests {
         assert_eq!((status.agent_update_time_jitter, status.agent_updates_enabled), (600, true));
         let again: UpdaterStatus = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
         assert_eq!(again, status);
+    }
+    #[test]
+    fn what_comes_before_the_switch_is_no_failure_of_the_version_whoever_tells_of_it() {
+        let told = |step: &str| UpdaterStatus {
+            failures: 2,
+            last_failure: Some(UpdateFailure {
+                attempt: 3,
+                version: "2.0.0".parse().unwrap(),
+                step: step.into(),
+                reason: "404 Not Found".into(),
+                at: Timestamp::UNIX_EPOCH,
+            }),
+            ..UpdaterStatus::default()
+        };
+        for step in ["find", "download", "backup"] {
+            let status = told(step);
+            assert_eq!(status.version_failure(), None, "{step}");
+            let obstacle = status.current_obstacle().unwrap();
+            assert_eq!((obstacle.attempt, obstacle.tries), (3, 2));
+            let text = format!("could not begin at {step}: 404 Not Found (tried 2 times)");
+            assert_eq!(obstacle.to_string(), text);
+        }
+        for step in
+            ["validate", "link", "service", "journal", "switch", "restart", "health", "of a later one"]
+        {
+            assert!(told(step).version_failure().is_some(), "{step}");
+            assert_eq!(told(step).current_obstacle(), None, "{step}");
+        }
     }
 }

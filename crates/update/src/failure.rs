@@ -33,6 +33,8 @@ steps! {
     Download => "download",
     /// Running every binary of it.
     Validate => "validate",
+    /// Running a binary of it, which was cut short from outside: by the OOM killer, or by a shutdown.
+    Probe => "probe",
     /// Backing up the database of the version that is left.
     Backup => "backup",
     /// Putting links and units in place.
@@ -89,6 +91,7 @@ impl FailedStep {
             Self::Validate | Self::Restart | Self::Health => true,
             Self::Find
             | Self::Download
+            | Self::Probe
             | Self::Backup
             | Self::Link
             | Self::Service
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn the_words_are_what_other_versions_know() {
         let words: Vec<&str> = FailedStep::ALL.iter().map(|step| step.as_str()).collect();
-        let known = "find download validate backup link service journal stop restore switch restart health settle undo \
+        let known = "find download validate probe backup link service journal stop restore switch restart health settle undo \
             recover package uninstall";
         assert_eq!(words.join(" "), known);
         for step in FailedStep::ALL {

@@ -15,6 +15,17 @@ use crate::IdentityFacts;
 #[error("{0}")]
 pub struct HostError(pub String);
 
+/// Why a binary did not report its version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// It does not work here: it cannot be executed, crashes, ends with an error, hangs, or reports nothing.
+    #[error("{0}")]
+    Unusable(String),
+    /// It was killed from outside, or the host has no room for another process. It may well work.
+    #[error("{0}")]
+    Interrupted(String),
+}
+
 /// The state of the agent's service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceState {
@@ -69,7 +80,7 @@ pub struct Condition {
 /// The agent that is managed.
 pub trait Agent: Debug + Send + Sync {
     /// Runs a binary and returns the version that it reports.
-    fn version_of(&self, binary: &Path) -> Result<Version, HostError>;
+    fn version_of(&self, binary: &Path) -> Result<Version, ProbeError>;
 
     /// What the running agent reports; nothing if none answers.
     fn condition(&self) -> Option<Condition>;

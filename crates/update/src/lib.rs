@@ -42,8 +42,8 @@ pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, wri
 pub use environment::Environment;
 pub use failure::{FailedStep, StepFailed, UnknownStep};
 pub use host::{
-    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, HostError, Packages, Service,
-    ServiceState,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, HostError, Packages, ProbeError,
+    Service, ServiceState,
 };
 pub use journal::{Journal, Step};
 pub use layout::Layout;

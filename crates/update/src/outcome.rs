@@ -23,9 +23,23 @@ pub enum Outcome {
     },
     /// This host refuses the version, and why. Not a failure, and not retried.
     Held(String),
-    /// An update is due and begins after this delay, so that not all hosts begin at once.
+    /// An update is due and begins after this delay: not all hosts begin at once, or it is tried again.
     Later(Duration),
-    /// The update failed before the switch began, and nothing has changed.
+    /// The update could not begin, for a reason that the version is not to blame for. Nothing has changed, and it is
+    /// tried again after the delay for as long as it is due.
+    Obstructed {
+        /// The version that is due; nothing if the control plane could not be asked for it.
+        version: Option<Version>,
+        /// The attempt, as the control plane counts it.
+        attempt: u64,
+        /// What went wrong.
+        failure: StepFailed,
+        /// How often this attempt was tried.
+        tries: u32,
+        /// When it is tried again.
+        delay: Duration,
+    },
+    /// The version cannot be used: its binaries do not run. Nothing was switched.
     Failed {
         /// The version that was wanted.
         version: Version,

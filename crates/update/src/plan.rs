@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{StoredWord, UpdaterStatus, Version};
+use refit_types::{StoredWord, UpdateObstacle, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::failure::FailedStep;
@@ -108,10 +108,55 @@ pub(crate) fn decide(facts: Facts<'_>) -> Plan {
     if let Some(held_back) = hold_back(status, &version, answer.attempt, now) {
         return Plan::Postpone(held_back);
     }
-    if urgency == Urgency::Due && !jitter.is_zero() {
-        return Plan::Postpone(Postponed::Wait(jitter));
+    let jitter = if has_been_spread(status, answer) { Duration::ZERO } else { jitter };
+    let delay = jitter.max(retry_in(status, answer, now));
+    if urgency == Urgency::Due && !delay.is_zero() {
+        return Plan::Postpone(Postponed::Wait(delay));
     }
     Plan::Switch { version, confirm: true }
+}
+
+/// What has kept this attempt from beginning. Hosts that the control plane does not count have one attempt for all versions.
+fn obstacle_of<'a>(
+    status: &'a UpdaterStatus,
+    version: Option<&Version>,
+    attempt: u64,
+) -> Option<&'a UpdateObstacle> {
+    let obstacle = status.obstacle.as_ref().filter(|obstacle| obstacle.attempt == attempt)?;
+    let is_another = version.zip(obstacle.version.as_ref()).is_some_and(|(due, before)| due != before);
+    (!is_another).then_some(obstacle)
+}
+
+/// Whether the jitter of this attempt has passed: the update has got as far as its download.
+fn has_been_spread(status: &UpdaterStatus, answer: &Answer) -> bool {
+    obstacle_of(status, Some(&answer.version), answer.attempt)
+        .is_some_and(|obstacle| obstacle.step != FailedStep::Find.as_str())
+}
+
+/// How long an attempt that could not begin has to wait for its next try. A clock that was set cannot make it longer
+/// than the longest delay.
+fn retry_in(status: &UpdaterStatus, answer: &Answer, now: Timestamp) -> Duration {
+    let obstacle = obstacle_of(status, Some(&answer.version), answer.attempt);
+    let next_try = obstacle.and_then(|obstacle| obstacle.next_try);
+    let left = next_try.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
+    left.unwrap_or_default().min(LONGEST_RETRY)
+}
+
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
+/// What `retry_delay` divides the delay into.
+pub(crate) const RETRY_SHARES: u32 = 1000;
+
+/// The delay after an update could not begin for the nth time: it doubles from 5 seconds to 5 minutes. `drawn` is a random
+/// number below `RETRY_SHARES`; it takes away up to half, because many hosts may have the same obstacle.
+pub(crate) fn retry_delay(tries: u32, drawn: u32) -> Duration {
+    let most = FIRST_RETRY.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(LONGEST_RETRY);
+    most - most.saturating_mul(drawn.min(RETRY_SHARES)) / RETRY_SHARES / 2
+}
+
+/// How often this attempt could not begin, including now.
+pub(crate) fn tries_of(status: &UpdaterStatus, version: Option<&Version>, attempt: u64) -> u32 {
+    obstacle_of(status, version, attempt).map_or(1, |obstacle| obstacle.tries.saturating_add(1))
 }
 
 /// The backoff of a version that failed on this host, unless it is over or the control plane has begun a new attempt.

@@ -4,7 +4,7 @@
 use std::io;
 
 use jiff::Timestamp;
-use refit_types::{StoredWord, UpdateFailure, UpdaterStatus, Version};
+use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::disk::write_durably;
@@ -45,7 +45,19 @@ pub(crate) fn next_status(
         _ => None,
     };
     match outcome {
+        Outcome::Obstructed { version, attempt, failure, tries, delay } => {
+            status.obstacle = Some(UpdateObstacle {
+                attempt: *attempt,
+                version: version.clone(),
+                step: failure.step.as_str().into(),
+                reason: failure.reason.clone(),
+                at: result.at,
+                tries: *tries,
+                next_try: result.at.checked_add(*delay).ok(),
+            });
+        }
         Outcome::Undone { version, failure } | Outcome::Failed { version, failure } => {
+            status.obstacle = None;
             let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
             status.failures = if same { status.failures.saturating_add(1) } else { 1 };
             status.last_failure = Some(UpdateFailure {
@@ -57,9 +69,24 @@ pub(crate) fn next_status(
             });
             status.agent_update_time_last = Some(result.at);
         }
-        Outcome::Switched { .. } => status.agent_update_time_last = Some(result.at),
-        Outcome::Nothing(_) | Outcome::Later(_) | Outcome::Held(_) => {}
+        Outcome::Switched { .. } => {
+            status.obstacle = None;
+            status.agent_update_time_last = Some(result.at);
+        }
+        Outcome::Held(_) => status.obstacle = None,
+        Outcome::Nothing(_) | Outcome::Later(_) => {}
     }
+    // A host that is told to wait keeps saying what kept it, so that its time-out has a reason.
+    let is_there = result.answer.is_some_and(|answer| result.active == Some(&answer.version));
+    let is_past = |obstacle: &UpdateObstacle| {
+        result.answer.is_some_and(|answer| {
+            let is_other_version =
+                obstacle.version.as_ref().is_some_and(|version| *version != answer.version);
+            is_other_version || answer.attempt != 0 && answer.attempt != obstacle.attempt
+        })
+    };
+    let is_pinned = result.config.pinned_version.is_some();
+    status.obstacle = status.obstacle.filter(|obstacle| !is_there && (is_pinned || !is_past(obstacle)));
     let last = status.last_failure.as_ref().map(|failure| &failure.version);
     let is_active = last.is_some() && last == result.active;
     if is_active || matches!(outcome, Outcome::Switched { .. }) {

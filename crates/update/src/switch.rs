@@ -11,7 +11,7 @@ use crate::disk::{Disk, parent, point, point_durably, remove_if_present, write_d
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::health::{self, Verdict};
-use crate::host::{ControlPlane, ServiceState};
+use crate::host::{ControlPlane, ProbeError, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::{BackupError, BackupSpec, RestoreConditions, links, units};
@@ -118,11 +118,14 @@ impl Environment<'_> {
         let directory = self.layout.version(to).join("bin");
         for binary in &self.profile.binaries {
             let path = directory.join(binary);
-            if self.disk.kind(&path).map_err(FailedStep::Validate.failed())?.is_none() {
+            if self.disk.kind(&path).map_err(FailedStep::Probe.failed())?.is_none() {
                 let reason = format!("{to} has no {binary}");
                 return Err(FailedStep::Validate.failure(reason));
             }
-            let found = self.agent.version_of(&path).map_err(FailedStep::Validate.failed())?;
+            let found = self.agent.version_of(&path).map_err(|error| match error {
+                ProbeError::Unusable(reason) => FailedStep::Validate.failure(reason),
+                ProbeError::Interrupted(reason) => FailedStep::Probe.failure(reason),
+            })?;
             if found != *to {
                 let reason = format!("{binary} of {to} says that it is {found}");
                 return Err(FailedStep::Validate.failure(reason));

@@ -10,9 +10,11 @@ use crate::config::Config;
 use crate::disk::create_dirs_durably;
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::{Answer, Connector, ControlPlane, Endpoint, Packages};
+use crate::host::{Answer, Connector, ControlPlane, Endpoint, HostError, Packages};
 use crate::outcome::{Outcome, UpdateError};
-use crate::plan::{Facts, NotAsked, Plan, Urgency, decide, endpoint_to_ask};
+use crate::plan::{
+    Facts, NotAsked, Plan, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
+};
 use crate::status_file::{self, CommandResult, last_status, next_status};
 use crate::switch::{SwitchPlan, Switched, database_for};
 use crate::versions::{active_version, is_complete, remove_others};
@@ -29,6 +31,8 @@ pub struct Updater<'a> {
     pub random: fn(u32) -> u32,
     /// The system's packages.
     pub packages: &'a dyn Packages,
+    /// The attempt that the agent has woken the updater for, if no run has ended since.
+    pub woken_for: Option<u64>,
 }
 
 /// What is on the disk when a command starts, kept up to date with what the command writes.
@@ -59,7 +63,10 @@ impl Updater<'_> {
             Err(NotAsked::NoProxy) => return Err(UpdateError::NoProxy),
         };
         let control_plane = connector.connect(&endpoint).map_err(UpdateError::Connect)?;
-        let answer = &control_plane.find().map_err(UpdateError::ControlPlane)?;
+        let answer = &match control_plane.find() {
+            Ok(answer) => answer,
+            Err(error) => return self.not_answered(&mut state, error),
+        };
         let asked = Asked { control_plane: &*control_plane, answer, proxy: &endpoint.proxy };
         match self.plan(&state, answer, urgency) {
             Plan::KeepActive { version, is_pinned } => {
@@ -100,7 +107,7 @@ impl Updater<'_> {
             Plan::KeepActive { version, .. } => Outcome::Nothing(format!("{version} is active")),
             Plan::Postpone(postponed) => postponed.into(),
         };
-        if matches!(outcome, Outcome::Undone { .. } | Outcome::Failed { .. }) {
+        if matches!(outcome, Outcome::Undone { .. } | Outcome::Failed { .. } | Outcome::Obstructed { .. }) {
             return Ok(outcome);
         }
         self.environment.take_over(self.packages)?;
@@ -185,9 +192,8 @@ impl Updater<'_> {
         confirm: bool,
     ) -> Result<Outcome, UpdateError> {
         let Asked { control_plane, answer, proxy } = asked;
-        let failed = |failure| Outcome::Failed { version: version.clone(), failure };
         if let Err(failure) = self.download(asked, version) {
-            return self.save_failure(state, answer, failed(failure));
+            return self.not_switched(state, answer, version, failure);
         }
         let Environment { disk, layout, profile, agent, clock, .. } = self.environment;
         let conditions = RestoreConditions {
@@ -220,10 +226,53 @@ impl Updater<'_> {
             }
             Ok(Switched::Undone(failure)) => {
                 let undone = Outcome::Undone { version: version.clone(), failure };
-                self.save_failure(state, answer, undone)
+                self.save_failure(state, Some(answer), undone)
             }
-            Err(failure) => self.save_failure(state, answer, failed(failure)),
+            Err(failure) => self.not_switched(state, answer, version, failure),
         }
+    }
+
+    /// The update ended before anything was switched: either the version cannot be used, or something else stands in
+    /// its way.
+    fn not_switched(
+        &self,
+        state: &mut DiskState,
+        answer: &Answer,
+        version: &Version,
+        failure: StepFailed,
+    ) -> Result<Outcome, UpdateError> {
+        let outcome = match failure.step.blames_the_version() {
+            true => Outcome::Failed { version: version.clone(), failure },
+            false => self.obstructed(state, Some(version.clone()), answer.attempt, failure),
+        };
+        self.save_failure(state, Some(answer), outcome)
+    }
+
+    /// The control plane could not be asked. That is an obstacle to an attempt that this host has been told of, and is
+    /// not known to have ended.
+    fn not_answered(&self, state: &mut DiskState, error: HostError) -> Result<Outcome, UpdateError> {
+        let obstacle = state.status.obstacle.as_ref();
+        let version = obstacle.and_then(|obstacle| obstacle.version.clone());
+        let (attempt, version) = match (self.woken_for, obstacle.map(|obstacle| obstacle.attempt)) {
+            (Some(woken), Some(attempt)) if woken == attempt => (attempt, version),
+            (Some(woken), _) => (woken, None),
+            (None, Some(attempt)) => (attempt, version),
+            (None, None) => return Err(UpdateError::ControlPlane(error)),
+        };
+        let obstructed = self.obstructed(state, version, attempt, FailedStep::Find.failure(error));
+        self.save_failure(state, None, obstructed)
+    }
+
+    fn obstructed(
+        &self,
+        state: &DiskState,
+        version: Option<Version>,
+        attempt: u64,
+        failure: StepFailed,
+    ) -> Outcome {
+        let tries = tries_of(&state.status, version.as_ref(), attempt);
+        let delay = retry_delay(tries, (self.random)(RETRY_SHARES));
+        Outcome::Obstructed { version, attempt, failure, tries, delay }
     }
 
     fn download(&self, asked: Asked<'_>, version: &Version) -> Result<(), StepFailed> {
@@ -282,10 +331,10 @@ impl Updater<'_> {
     fn save_failure(
         &self,
         state: &mut DiskState,
-        answer: &Answer,
+        answer: Option<&Answer>,
         outcome: Outcome,
     ) -> Result<Outcome, UpdateError> {
-        self.save_status(state, Some(answer), outcome.clone()).or_else(|error| {
+        self.save_status(state, answer, outcome.clone()).or_else(|error| {
             tracing::warn!("The failure could not be saved: {error}");
             Ok(outcome)
         })

@@ -51,6 +51,10 @@ impl Host<Folder> {
         std::fs::rename(&aside, &kept).unwrap();
     }
 
+    fn change_state(&self, change: impl FnOnce(&mut host::State)) {
+        change(&mut self.state.lock().unwrap());
+    }
+
     /// Changes the saved status.
     fn change_status(&self, change: impl FnOnce(&mut UpdaterStatus)) {
         let mut status = last_status(&RealDisk, &self.layout);
@@ -116,4 +120,80 @@ fn a_version_waits_only_after_a_failure_that_was_its_own() {
         let outcome = host.update("2.0.0", Urgency::Due);
         assert_eq!(matches!(outcome, Outcome::Nothing(_)), waits, "{word}: {outcome:?}");
     }
+}
+
+/// What keeps the update from beginning, and what is known of a version that failed.
+fn told(host: &Host<Folder>) -> (Option<String>, Option<String>) {
+    let status = last_status(&RealDisk, &host.layout);
+    let obstacle = status.obstacle.map(|obstacle| obstacle.to_string());
+    (obstacle, status.last_failure.map(|failure| failure.step))
+}
+
+/// Whatever goes wrong before the switch is no failure of the version, and an older control plane, which only knows
+/// `last_failure`, counts none either.
+#[test]
+fn what_goes_wrong_before_the_switch_is_an_obstacle_and_no_failure() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| state.no_download = Some("404 Not Found"));
+    let outcome = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(outcome, Outcome::Obstructed { tries: 1, .. }), "{outcome:?}");
+    let text = "could not begin at download: 404 Not Found (tried once)";
+    assert_eq!(told(&host), (Some(text.into()), None));
+
+    // Another process keeps to the delay that this one has begun.
+    let outcome = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(outcome, Outcome::Later(delay) if delay.as_secs() <= 5), "{outcome:?}");
+    let outcome = host.update("2.0.0", Urgency::Spread);
+    assert!(matches!(outcome, Outcome::Obstructed { tries: 2, .. }), "{outcome:?}");
+
+    host.change_state(|state| state.unreachable = Some("connection refused"));
+    let outcome = host.update("2.0.0", Urgency::Spread);
+    assert!(matches!(outcome, Outcome::Obstructed { tries: 3, .. }), "{outcome:?}");
+    let text = "could not begin at find: connection refused (tried 3 times)";
+    assert_eq!(told(&host), (Some(text.into()), None));
+
+    host.change_state(|state| {
+        (state.unreachable, state.no_download, state.kills_probes) = (None, None, true)
+    });
+    let outcome = host.update("2.0.0", Urgency::Spread);
+    assert!(matches!(outcome, Outcome::Obstructed { tries: 4, .. }), "{outcome:?}");
+    assert!(told(&host).0.unwrap().starts_with("could not begin at probe: it was killed from outside"));
+
+    // A new attempt counts from the start, and its success leaves nothing.
+    host.change_state(|state| (state.attempt, state.no_download) = (2, Some("no space left on device")));
+    std::fs::remove_dir_all(host.layout.version(&host::version("2.0.0"))).unwrap();
+    let outcome = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(outcome, Outcome::Obstructed { attempt: 2, tries: 1, .. }), "{outcome:?}");
+    host.change_state(|state| (state.no_download, state.kills_probes) = (None, false));
+    assert!(matches!(host.update("2.0.0", Urgency::Spread), Outcome::Switched { .. }));
+    assert_eq!(told(&host), (None, None));
+}
+
+/// The agent was told, and its updater cannot ask: that is what its time-out is explained by.
+#[test]
+fn a_control_plane_that_cannot_be_asked_is_an_obstacle_of_the_attempt_that_the_agent_was_told_of() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.want("2.0.0");
+    host.change_state(|state| state.unreachable = Some("connection refused"));
+    assert!(host.updater().update(Urgency::Due, &host).is_err(), "nobody has told this host to go");
+    host.change_state(|state| state.woken_for = Some(4));
+    let outcome = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(outcome, Outcome::Obstructed { version: None, attempt: 4, .. }), "{outcome:?}");
+    let obstacle = last_status(&RealDisk, &host.layout).obstacle.unwrap();
+    assert_eq!((obstacle.attempt, obstacle.step.as_str(), obstacle.tries), (4, "find", 1));
+}
+
+#[test]
+fn a_version_whose_binaries_do_not_run_has_failed() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| state.kills_probes = true);
+    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::Obstructed { .. }));
+    host.change_state(|state| state.kills_probes = false);
+    let binary = host.layout.version(&host::version("2.0.0")).join("bin").join(&host.profile.binaries[0]);
+    std::fs::write(binary, "garbage").unwrap();
+    assert!(matches!(host.update("2.0.0", Urgency::Spread), Outcome::Failed { .. }));
+    assert_eq!(told(&host), (None, Some("validate".into())));
 }

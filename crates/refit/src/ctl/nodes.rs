@@ -201,10 +201,13 @@ fn dash(text: &str) -> String {
 
 fn updater_in_words(node: &Node) -> String {
     let Ok(status) = serde_json::from_value::<UpdaterStatus>(node.updater.clone()) else { return "-".into() };
+    if let Some(failure) = status.version_failure() {
+        return format!("failed {} at {}", failure.version, failure.step);
+    }
+    if let Some(obstacle) = status.current_obstacle() {
+        return format!("tries again: {}", obstacle.step);
+    }
     match &status {
-        UpdaterStatus { last_failure: Some(failure), .. } => {
-            format!("failed {} at {}", failure.version, failure.step)
-        }
         UpdaterStatus { held: Some(reason), .. } => format!("held: {reason}"),
         UpdaterStatus { pinned_version: Some(version), .. } => format!("pinned to {version}"),
         UpdaterStatus { agent_updates_enabled: false, .. } => "disabled".into(),

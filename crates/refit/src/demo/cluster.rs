@@ -117,7 +117,7 @@ impl Cluster {
                 version: node.and_then(|node| node.version.parse().ok()),
                 is_connected: node.is_some_and(|node| node.connected),
                 outcome: member.map(|member| member.outcome_text()).unwrap_or_default(),
-                failure: updater.and_then(|updater| updater.last_failure),
+                failure: updater.and_then(|updater| updater.version_failure().cloned()),
                 active: host.active(),
                 is_switching: host.is_switching(),
                 has_tried: false,

@@ -151,6 +151,15 @@ impl Host {
         last_status(&RealDisk, &self.layout)
     }
 
+    /// The attempt that the agent has woken the updater for, if no run has ended with a result since.
+    pub(super) fn woken_for(&self) -> Option<u64> {
+        let wake = DataDir::new(self.layout.data()).updater_wake();
+        let changed = |path: &Path| std::fs::symlink_metadata(path).ok()?.modified().ok();
+        let is_new = changed(&wake)? > changed(&self.layout.status()).unwrap_or(std::time::UNIX_EPOCH);
+        let text = std::fs::read_to_string(&wake).ok()?;
+        text.trim().strip_prefix("attempt ")?.parse().ok().filter(|attempt| *attempt > 0 && is_new)
+    }
+
     /// Rolls back a switch that was interrupted. Needs neither the network nor anything that TLS depends on.
     pub(super) fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, Failure> {
         if let Some(packages) = self.system_packages() {
@@ -165,7 +174,12 @@ impl Host {
     ) -> Result<T, Failure> {
         let packages = self.packages();
         let random = |below: u32| if below == 0 { 0 } else { rand::random_range(0..below) };
-        let updater = Updater { environment: self.environment(), random, packages: &*packages };
+        let updater = Updater {
+            environment: self.environment(),
+            random,
+            packages: &*packages,
+            woken_for: self.woken_for(),
+        };
         command(&updater).map_err(Failure::failed)
     }
 

@@ -7,7 +7,7 @@ mod relay;
 mod supervise;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -153,7 +153,7 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
         return Failure::passed_on(code);
     }
     match command {
-        Command::Update { now: false } => update(&host, Urgency::Due),
+        Command::Update { now: false } => update(&host),
         Command::Update { now: true } => {
             let lock = host.wait_for_lock(PATIENCE)?;
             update_with(&host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
@@ -184,23 +184,59 @@ fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
     }
 }
 
-/// The command of the timer. The lock is free during the delay of the jitter, so that no other command waits for it.
-fn update(host: &Host, urgency: Urgency) -> Result<(), Failure> {
-    let Some(lock) = host.try_lock()? else {
-        return output::print("Another updater is at work on this host; it does what is due.");
-    };
-    let outcome = update_with(host, urgency, &lock)?;
-    drop(lock);
-    match outcome {
-        Outcome::Later(wait) if urgency == Urgency::Due => {
-            tracing::info!(
-                "An update is due; it begins in {} s, so that not all hosts begin at once",
-                wait.as_secs()
-            );
-            std::thread::sleep(wait);
-            update(host, Urgency::Spread)
+/// How often an update that cannot begin is tried by one process: about 20 minutes. The timer goes on after that.
+const TRIES: u32 = 10;
+/// How often a process that waits for its next try looks whether the agent wakes it for another attempt.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The command of the timer. The lock is free during every delay, so that no other command waits for it.
+fn update(host: &Host) -> Result<(), Failure> {
+    let (mut urgency, mut tries) = (Urgency::Due, 1);
+    loop {
+        let Some(lock) = host.try_lock()? else {
+            return output::print("Another updater is at work on this host; it does what is due.");
+        };
+        let outcome = update_with(host, urgency, &lock)?;
+        drop(lock);
+        match outcome {
+            Outcome::Later(wait) if urgency == Urgency::Due => {
+                tracing::info!("An update is due; it begins in {} s", wait.as_secs());
+                std::thread::sleep(wait);
+                urgency = Urgency::Spread;
+            }
+            Outcome::Obstructed { failure, attempt, delay, .. } if tries < TRIES => {
+                tries += 1;
+                tracing::warn!(
+                    "The update cannot begin, at {failure}; it is tried again in {} s",
+                    delay.as_secs()
+                );
+                if wait_for_next_try(host, attempt, delay) == NextTry::OfAnotherAttempt {
+                    urgency = Urgency::Due;
+                }
+            }
+            outcome => return print_outcome(&outcome),
         }
-        outcome => print_outcome(&outcome),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextTry {
+    OfThisAttempt,
+    OfAnotherAttempt,
+}
+
+/// Waits, but not if the agent wakes the updater for another attempt: no other updater would be started for it meanwhile.
+fn wait_for_next_try(host: &Host, attempt: u64, delay: Duration) -> NextTry {
+    let end = Instant::now() + delay;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if host.woken_for().is_some_and(|woken| woken != attempt) {
+            return NextTry::OfAnotherAttempt;
+        }
+        if left.is_zero() {
+            return NextTry::OfThisAttempt;
+        }
+        std::thread::sleep(left.min(LOOK_EVERY));
     }
 }
 
@@ -255,6 +291,12 @@ fn print_outcome(outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Switched { from: None, to } => output::print(&format!("Installed {to}.")),
         Outcome::Held(why) => output::print(&format!("Held: {why}.")),
         Outcome::Later(wait) => output::print(&format!("It is due in {} s.", wait.as_secs())),
+        Outcome::Obstructed { version, failure, .. } => {
+            let version = version.as_ref().map_or_else(|| "The version".into(), ToString::to_string);
+            Err(Failure::failed(format!(
+                "{version} was not installed, at {failure}; nothing has changed, and it is tried again while it is due"
+            )))
+        }
         Outcome::Failed { version, failure } => {
             Err(Failure::failed(format!("{version} was not installed, at {failure}; nothing has changed")))
         }
@@ -281,7 +323,12 @@ fn text(status: &UpdaterStatus) -> String {
     if let Some(held) = &status.held {
         facts.push(("Held", held.clone()));
     }
-    if let Some(failure) = &status.last_failure {
+    if let Some(obstacle) = status.current_obstacle() {
+        let next =
+            obstacle.next_try.map(|at| format!("; next try at {}", output::utc(at))).unwrap_or_default();
+        facts.push(("Obstacle", format!("{obstacle}, last at {}{next}", output::utc(obstacle.at))));
+    }
+    if let Some(failure) = status.version_failure() {
         let (version, step, reason) = (&failure.version, &failure.step, &failure.reason);
         facts.push(("Last failure", format!("{version} at {step}: {reason} ({})", output::utc(failure.at))));
     }

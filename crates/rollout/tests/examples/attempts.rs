@@ -38,6 +38,27 @@ fn who_runs_the_version_is_in_flight_until_its_updater_finds_it_good() {
     assert!(matches!(upgrade_of(&world, 1).outcome, Some(Outcome::Failed { .. })));
 }
 
+/// A download that fails says nothing about the version: the host keeps its slot and its deadline.
+#[test]
+fn who_cannot_begin_stays_in_flight_and_times_out_with_that_reason() {
+    for older in [false, true] {
+        let mut world = cluster(vec![Group { max_timeout_before_halt: HostLimit::ALL, ..group(0) }], 1);
+        pass(&mut world, UNTIL_MIDNIGHT);
+        host(&mut world, 0, HostStep::Acknowledge);
+        host(&mut world, 0, HostStep::Obstacle { older });
+        pass(&mut world, 59);
+        assert_eq!((record(&world, 0).failed, record(&world, 0).in_flight), (0, 1), "older: {older}");
+        pass(&mut world, 1);
+        assert!(matches!(upgrade_of(&world, 0).outcome, Some(Outcome::TimedOut { .. })), "older: {older}");
+        assert_eq!((record(&world, 0).failed, record(&world, 0).timed_out), (0, 1));
+        let host_record = world.store.records.host_record(world.ids[0]).unwrap();
+        let plan = world.servers[0].engine.plan();
+        let why = HostFacts::obstacle(plan, host_record).unwrap();
+        assert!(why.starts_with("could not begin at download: 404 Not Found (tried"), "{why}");
+        assert_eq!(HostFacts::failed_because(plan, host_record), None);
+    }
+}
+
 #[test]
 fn who_did_not_acknowledge_has_one_polling_period_more() {
     let mut world = cluster(vec![Group { max_timeout_before_halt: HostLimit::ALL, ..group(0) }], 2);

@@ -92,8 +92,11 @@ pub fn last_attempt(host_record: &HostRecord) -> u64 {
     let stored = host_record.upgrade.iter().map(|upgrade| upgrade.attempt);
     let acknowledged = host_record.report.iter().map(|report| report.hint_acknowledged);
     let updater = host_record.report.iter().filter_map(|report| report.updater.as_ref());
-    let undone = updater.filter_map(|updater| updater.last_failure.as_ref()).map(|failure| failure.attempt);
-    stored.chain(acknowledged).chain(undone).max().unwrap_or(0)
+    let told = updater.flat_map(|updater| {
+        let undone = updater.last_failure.as_ref().map(|failure| failure.attempt);
+        undone.into_iter().chain(updater.obstacle.as_ref().map(|obstacle| obstacle.attempt))
+    });
+    stored.chain(acknowledged).chain(told).max().unwrap_or(0)
 }
 
 impl Settings {
@@ -160,13 +163,15 @@ impl Settings {
         !self.config.agent_auto_update.enabled || !self.has_acknowledged(host_record)
     }
 
-    /// Whether the updater says that it undid this very attempt at this very version.
+    /// Whether the updater says that it undid this very attempt at this very version. A host that could not download,
+    /// could not back up or could not ask has not tried the version, whatever an older updater calls it.
     pub fn is_undone(&self, host_record: &HostRecord) -> bool {
         let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
         let updater = host_record.report.as_ref().and_then(|report| report.updater.as_ref());
         let failure = updater.and_then(|updater| updater.last_failure.as_ref());
         failure.is_some_and(|failure| {
-            attempt != 0 && failure.attempt == attempt && failure.version == self.rollout.version
+            let was_tried = !["find", "download", "backup"].contains(&failure.step.as_str());
+            attempt != 0 && failure.attempt == attempt && failure.version == self.rollout.version && was_tried
         })
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use refit_rollout::removed;
 use refit_types::{
     AgentRole, Edition, HostId, HostRecord, Labels, Report, RotationMark, Session, UpdateFailure,
-    UpdaterStatus, UpgraderKind, Version,
+    UpdateObstacle, UpdaterStatus, UpgraderKind, Version,
 };
 use uuid::Uuid;
 
@@ -36,6 +36,8 @@ pub enum HostStep {
     FailOtherAttempt { up: bool },
     /// Its updater undid another version.
     FailOtherVersion,
+    /// Its updater cannot begin the present attempt; one of an older release calls that a failure.
+    Obstacle { older: bool },
     /// Nobody hears it.
     Leave,
     /// It is heard again.
@@ -195,7 +197,8 @@ impl World {
     pub fn updaters_are_at_rest(&mut self) {
         for id in self.ids.clone() {
             self.change_report(id, |report, _| {
-                report.updater.get_or_insert_default().last_failure = None;
+                let updater = report.updater.get_or_insert_default();
+                (updater.last_failure, updater.obstacle) = (None, None);
                 settle(report, report.version.clone());
             });
         }
@@ -273,6 +276,22 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
             updater.last_failure = failure(other, wanted);
         }
         HostStep::FailOtherVersion => updater.last_failure = failure(attempt, &version(9)),
+        HostStep::Obstacle { older: false } => {
+            updater.obstacle = Some(UpdateObstacle {
+                attempt,
+                version: Some(wanted.clone()),
+                step: "download".into(),
+                reason: "404 Not Found".into(),
+                at: now,
+                tries: 2,
+                next_try: None,
+            });
+        }
+        HostStep::Obstacle { older: true } => {
+            let (step, reason) = ("download".to_owned(), "404 Not Found".to_owned());
+            updater.last_failure =
+                Some(UpdateFailure { attempt, version: wanted.clone(), step, reason, at: now });
+        }
         HostStep::Pin { version: number } => updater.pinned_version = Some(version(*number)),
         HostStep::Disable => updater.agent_updates_enabled = false,
         HostStep::Hold => updater.held = Some("no usable backup".into()),

@@ -63,7 +63,7 @@ pub(crate) fn after_heartbeat(
 /// The past updates, including one that this report completes.
 fn past_after(known: &HostRecord, report: &Report, now: Timestamp) -> Box<[PastUpdate]> {
     let Some(before) = &known.report else { return known.past.clone() };
-    let failure = |report: &Report| report.updater.as_ref().and_then(|updater| updater.last_failure.clone());
+    let failure = |report: &Report| report.updater.as_ref()?.version_failure().cloned();
     let told = if before.version != report.version {
         let (from, to) = (before.version.clone(), report.version.clone());
         Some(PastUpdate { at: now, from, to, failure: None, unknown: UnknownFields::default() })

@@ -196,6 +196,8 @@ pub(super) fn reason(
     let version = host_record.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
     let told = || facts.started.map(shown).unwrap_or_default();
     let failed = HostFacts::failed_because(plan, host_record).unwrap_or_default();
+    let obstacle = HostFacts::obstacle(plan, host_record);
+    let obstacle = obstacle.map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
     match status {
         HostStatus::Upgraded => String::new(),
         HostStatus::Failed => failed,
@@ -203,13 +205,13 @@ pub(super) fn reason(
         HostStatus::TimedOut if facts.proving => {
             format!("told at {}, runs {version}, and its updater has not said that it stays", told())
         }
-        HostStatus::TimedOut => format!("told at {}, still on {version}", told()),
+        HostStatus::TimedOut => format!("told at {}, still on {version}{obstacle}", told()),
         HostStatus::InFlight if facts.proving => {
             format!("told at {}, runs {version}, which its updater watches", told())
         }
         HostStatus::InFlight => {
             let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
-            format!("told at {}{acknowledged}", told())
+            format!("told at {}{acknowledged}{obstacle}", told())
         }
         HostStatus::Held => HostFacts::held_because(plan, host_record).unwrap_or_default(),
         HostStatus::Away => match view.lost_since(host_record) {

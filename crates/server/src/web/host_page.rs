@@ -50,7 +50,14 @@ struct Updater {
     last: Option<Moment>,
     pinned: Option<String>,
     held: Option<String>,
+    obstacle: Option<Obstacle>,
     failures: u32,
+}
+
+/// What keeps the host's updater from beginning, and when it tries again.
+struct Obstacle {
+    what: String,
+    next_try: Option<Moment>,
 }
 
 struct Failure {
@@ -124,9 +131,13 @@ impl Web {
                 last: updater.agent_update_time_last.map(Moment),
                 pinned: updater.pinned_version.as_ref().map(ToString::to_string),
                 held: updater.held.clone(),
+                obstacle: updater.current_obstacle().map(|obstacle| Obstacle {
+                    what: obstacle.to_string(),
+                    next_try: obstacle.next_try.map(Moment),
+                }),
                 failures: updater.failures,
             }),
-            failure: updater.and_then(|updater| updater.last_failure.as_ref()).map(|failure| Failure {
+            failure: updater.and_then(|updater| updater.version_failure()).map(|failure| Failure {
                 at: Moment(failure.at),
                 version: failure.version.to_string(),
                 step: failure.step.clone(),

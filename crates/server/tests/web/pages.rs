@@ -35,6 +35,38 @@ async fn until_shown(browser: &mut Browser, path: &str, wanted: &str) -> String 
     seen.into_inner()
 }
 
+/// A download that fails is told on the page of the host, and is no failure of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_an_update_from_beginning_is_on_the_page_of_the_host() {
+    let world = World::start(1).await;
+    world.configure(regular(&[group("prod-group", "prod", true, json!({}))])).await;
+    world.add(1..2, "prod").await;
+    world.choose(NEW, "regular").await;
+    world.until("prod-group", |group| group.in_flight == 1).await;
+    world
+        .change(host(1), |host| {
+            let attempt = host.upgrade.as_ref().unwrap().attempt;
+            crate::world::updater(host).obstacle = Some(refit_types::UpdateObstacle {
+                attempt,
+                version: NEW.parse().ok(),
+                step: "download".into(),
+                reason: "404 Not Found".into(),
+                at: jiff::Timestamp::now(),
+                tries: 3,
+                next_try: Some(jiff::Timestamp::now()),
+            });
+        })
+        .await;
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "alice", "admin").await;
+    let path = format!("/web/hosts/{}", host(1));
+    let obstacle = "could not begin at download: 404 Not Found (tried 3 times)";
+    until_shown(&mut browser, &path, obstacle).await;
+    let page = browser.page(&path).await;
+    assert_eq!(page.matches(obstacle).count(), 2, "as its reason, and among what its updater says: {page}");
+    assert!(page.contains("tries again at") && !page.contains("Last failure"), "{page}");
+    world.shut_down().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_a_thousand_hosts_are_complete_and_in_order() {
     let world = World::start(1).await;

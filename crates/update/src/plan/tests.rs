@@ -208,3 +208,57 @@ fn only_an_enabled_host_with_a_proxy_asks() {
     };
     assert_eq!(endpoint_to_ask(&config), Ok(endpoint));
 }
+
+#[test]
+fn an_update_that_could_not_begin_is_tried_again_after_a_growing_delay_that_survives_the_process() {
+    let delays = |drawn| (1..9).map(|tries| retry_delay(tries, drawn).as_secs()).collect::<Vec<_>>();
+    assert_eq!(delays(0), [5, 10, 20, 40, 80, 160, 300, 300]);
+    assert_eq!(delays(RETRY_SHARES), [2, 5, 10, 20, 40, 80, 150, 150]);
+    assert_eq!(retry_delay(u32::MAX, 0), LONGEST_RETRY);
+
+    let status = |step: FailedStep, attempt, version: Option<&str>| UpdaterStatus {
+        obstacle: Some(UpdateObstacle {
+            attempt,
+            version: version.map(self::version),
+            step: step.as_str().into(),
+            reason: "404".into(),
+            at: at(0),
+            tries: 4,
+            next_try: Some(at(40)),
+        }),
+        ..UpdaterStatus::default()
+    };
+    let decide = |status: &UpdaterStatus, urgency, since, auto_update| {
+        let answer = Answer {
+            version: version("2.0.0"),
+            edition: Edition::Oss,
+            auto_update,
+            jitter_seconds: 600,
+            attempt: 7,
+        };
+        let (config, active, jitter) = (Config::default(), version("1.0.0"), Duration::from_secs(600));
+        decide(Facts {
+            config: &config,
+            answer: &answer,
+            active: Some(&active),
+            status,
+            urgency,
+            now: at(since),
+            jitter,
+        })
+    };
+    let wait = |seconds| Plan::Postpone(Postponed::Wait(Duration::from_secs(seconds)));
+    let download = status(FailedStep::Download, 7, Some("2.0.0"));
+    assert_eq!(decide(&download, Urgency::Due, 10, true), wait(30));
+    assert_eq!(decide(&download, Urgency::Due, 40, true), switch("2.0.0", true), "its jitter has passed");
+    assert_eq!(decide(&download, Urgency::Due, -9000, true), wait(300), "a clock that was set back");
+    assert_eq!(decide(&download, Urgency::Spread, 10, true), switch("2.0.0", true));
+    let not_due = Plan::Postpone(Postponed::NotDue { version: version("2.0.0") });
+    assert_eq!(decide(&download, Urgency::Spread, 40, false), not_due, "it is no longer told to");
+    assert_eq!(decide(&status(FailedStep::Find, 7, None), Urgency::Due, 40, true), wait(600));
+    for other in
+        [status(FailedStep::Download, 6, Some("2.0.0")), status(FailedStep::Download, 7, Some("1.9.0"))]
+    {
+        assert_eq!(decide(&other, Urgency::Due, 10, true), wait(600), "of another attempt");
+    }
+}

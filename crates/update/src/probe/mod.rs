@@ -16,7 +16,7 @@ use refit_identity::{CaPin, Certificate};
 use refit_types::{DataDir, Version};
 use serde::Deserialize;
 
-use crate::host::{Agent, Condition, HostError};
+use crate::host::{Agent, Condition, ProbeError};
 use crate::profile::Readiness;
 use crate::{IdentityFacts, Layout, Profile};
 use http_agent::HttpAgent;
@@ -88,7 +88,7 @@ impl HostAgent {
 }
 
 impl Agent for HostAgent {
-    fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
+    fn version_of(&self, binary: &Path) -> Result<Version, ProbeError> {
         let output = run::output_of(binary, &self.version_arguments, run::PATIENCE)?;
         let text = String::from_utf8_lossy(&output);
         let version = text
@@ -96,7 +96,7 @@ impl Agent for HostAgent {
             .find_map(|word| word.trim_matches(|c: char| !c.is_ascii_alphanumeric()).parse::<Version>().ok());
         version.ok_or_else(|| {
             let excerpt: String = text.chars().take(120).collect();
-            HostError(format!("{} does not say its version: {excerpt:?}", binary.display()))
+            ProbeError::Unusable(format!("{} does not say its version: {excerpt:?}", binary.display()))
         })
     }
 

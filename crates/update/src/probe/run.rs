@@ -1,7 +1,7 @@
 //! Runs a binary of a version once and returns its output. The binary may hang or print without end.
 
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::http::one_line;
-use crate::host::HostError;
+use crate::host::ProbeError;
 
 /// How long a binary may take to report its version.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,9 +26,15 @@ pub(super) fn output_of(
     program: &Path,
     arguments: &[String],
     within: Duration,
-) -> Result<Vec<u8>, HostError> {
+) -> Result<Vec<u8>, ProbeError> {
     let shown = program.display();
-    let failed = |error: io::Error| HostError(format!("{shown} cannot be run: {error}"));
+    let failed = |error: io::Error| {
+        let reason = format!("{shown} cannot be run: {error}");
+        match is_lack_of_resources(&error) {
+            true => ProbeError::Interrupted(reason),
+            false => ProbeError::Unusable(reason),
+        }
+    };
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -50,12 +56,33 @@ pub(super) fn output_of(
     };
     match status {
         Some(status) if status.success() => Ok(text(stdout)),
-        Some(status) => Err(HostError(format!("{shown} does not run: {status}{}", complaint(stderr)))),
+        Some(status) if was_killed(status) => {
+            let complaint = complaint(stderr);
+            Err(ProbeError::Interrupted(format!("{shown} was killed from outside: {status}{complaint}")))
+        }
+        Some(status) => {
+            Err(ProbeError::Unusable(format!("{shown} does not run: {status}{}", complaint(stderr))))
+        }
         None => {
             let seconds = within.as_secs();
-            Err(HostError(format!("{shown} did not end within {seconds} s{}", complaint(stderr))))
+            let complaint = complaint(stderr);
+            Err(ProbeError::Unusable(format!("{shown} did not end within {seconds} s{complaint}")))
         }
     }
+}
+
+/// Whether a program was ended by a signal that others send: the OOM killer, a service manager, a shutdown. A crash
+/// (SIGSEGV, SIGABRT, SIGILL, …) is the program's own.
+fn was_killed(status: ExitStatus) -> bool {
+    let outside = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP].map(Signal::as_raw);
+    status.signal().is_some_and(|signal| outside.contains(&signal))
+}
+
+/// Whether a program was not started because the host is out of memory, processes or files.
+fn is_lack_of_resources(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::NOMEM, Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::TXTBSY, Errno::IO];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// The exit status of the child; nothing if it had to be killed. Its process group is killed in any case, and before the
@@ -121,7 +148,7 @@ mod tests {
 
     fn run(script: &str, within: Duration) -> Result<Vec<u8>, String> {
         let arguments = ["-c".to_owned(), script.to_owned()];
-        output_of(Path::new("/bin/sh"), &arguments, within).map_err(|error| error.0)
+        output_of(Path::new("/bin/sh"), &arguments, within).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -138,6 +165,25 @@ mod tests {
         let error = error.unwrap_err();
         assert!(error.starts_with("/bin/sh does not run: exit status: 3: no such library xxx"), "{error}");
         assert!(error.len() < 250, "{error}");
+    }
+
+    /// The OOM killer and `kill -9` are nothing that the version did.
+    #[test]
+    fn who_is_killed_from_outside_is_not_to_blame_and_who_crashes_is() {
+        let run = |script: &str| {
+            let arguments = ["-c".to_owned(), script.to_owned()];
+            output_of(Path::new("/bin/sh"), &arguments, PATIENCE).unwrap_err()
+        };
+        for signal in ["KILL", "TERM", "INT", "HUP"] {
+            let error = run(&format!("kill -s {signal} $$"));
+            assert!(matches!(error, ProbeError::Interrupted(_)), "{signal}: {error:?}");
+        }
+        for script in ["kill -s SEGV $$", "kill -s ABRT $$", "kill -s ILL $$", "exit 1", "exit 137"] {
+            let error = run(script);
+            assert!(matches!(error, ProbeError::Unusable(_)), "{script}: {error:?}");
+        }
+        let missing = output_of(Path::new("/nowhere/refit"), &[], PATIENCE).unwrap_err();
+        assert!(matches!(missing, ProbeError::Unusable(_)), "{missing:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
     Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, HostError,
-    IdentityFacts, Layout, Packages, Profile, Service, ServiceState, Updater, active_version,
+    IdentityFacts, Layout, Packages, ProbeError, Profile, Service, ServiceState, Updater, active_version,
     create_dirs_durably, write_durably,
 };
 
@@ -43,6 +43,14 @@ pub struct State {
     pub ignores_reload: bool,
     pub hides_identity: bool,
     broken: Vec<Version>,
+    /// Why the control plane cannot be asked.
+    pub unreachable: Option<&'static str>,
+    /// Why archives cannot be downloaded.
+    pub no_download: Option<&'static str>,
+    /// Binaries that are killed while they report their version.
+    pub kills_probes: bool,
+    pub attempt: u64,
+    pub woken_for: Option<u64>,
     wanted: Option<Version>,
     milliseconds: i64,
 }
@@ -93,7 +101,12 @@ impl<G: Platform> Host<G> {
     }
 
     pub fn updater(&self) -> Updater<'_> {
-        Updater { environment: self.environment(), random: |_| 0, packages: self }
+        Updater {
+            environment: self.environment(),
+            random: |_| 0,
+            packages: self,
+            woken_for: self.state.lock().unwrap().woken_for,
+        }
     }
 
     /// The version that the pointer names.
@@ -181,11 +194,15 @@ impl<G: Platform> Service for Host<G> {
 }
 
 impl<G: Platform> Agent for Host<G> {
-    fn version_of(&self, binary: &Path) -> Result<Version, HostError> {
+    fn version_of(&self, binary: &Path) -> Result<Version, ProbeError> {
         let name = binary.file_name().unwrap().to_string_lossy();
-        self.does(&format!("run {name} version"), || ())?;
-        let bytes = self.platform.disk().read(binary).map_err(|error| HostError(error.to_string()))?;
-        String::from_utf8(bytes).unwrap().parse().map_err(|_| HostError("it does not run".into()))
+        let interrupted = |error: String| ProbeError::Interrupted(error);
+        self.does(&format!("run {name} version"), || ()).map_err(|error| interrupted(error.to_string()))?;
+        if self.state.lock().unwrap().kills_probes {
+            return Err(ProbeError::Interrupted("it was killed from outside: signal: 9 (SIGKILL)".into()));
+        }
+        let bytes = self.platform.disk().read(binary).map_err(|error| interrupted(error.to_string()))?;
+        String::from_utf8(bytes).unwrap().parse().map_err(|_| ProbeError::Unusable("it does not run".into()))
     }
 
     fn condition(&self) -> Option<Condition> {
@@ -238,11 +255,19 @@ struct Client<'a, G>(&'a Host<G>);
 
 impl<G: Platform> ControlPlane for Client<'_, G> {
     fn find(&self) -> Result<Answer, HostError> {
-        let version = self.0.state.lock().unwrap().wanted.clone().expect("a version that is wanted");
-        Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt: 1 })
+        let state = self.0.state.lock().unwrap();
+        if let Some(reason) = state.unreachable {
+            return Err(HostError(reason.into()));
+        }
+        let (version, attempt) =
+            (state.wanted.clone().expect("a version that is wanted"), state.attempt.max(1));
+        Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt })
     }
 
     fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
+        if let Some(reason) = self.0.state.lock().unwrap().no_download {
+            return Err(HostError(reason.into()));
+        }
         self.0.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
     }
 }
