@@ -4,7 +4,9 @@
 
 mod blocked_by;
 mod host_limit;
+mod standing;
 mod timestamp;
 
 pub use blocked_by::{blocked_by, blocked_by_from_wire, blocked_by_in_words};
+pub use standing::standing;
 pub use timestamp::{moment, timestamp};

@@ -25,7 +25,9 @@ pub use host_transition::{AttemptEnd, HostTransition, apply_transition};
 pub use micros::{EXPIRES_AFTER, POLLING_PERIOD};
 pub use operator_actions::{removed, run_group};
 pub use plan::{Plan, fingerprint};
-pub use preview::{AbsentLabel, Blocker, GroupPreview, Preview, preview};
+pub use preview::{
+    AbsentLabel, Blocker, GroupPhase, GroupPreview, GroupStanding, Preview, Standing, preview,
+};
 pub use simulate::{
     Behaviour, GroupTimeline, Impossible, MAX_DAYS, MAX_HOSTS, NotAShare, Outcomes, Sample, Share,
     Simulation, Timeline,

@@ -1,11 +1,13 @@
 //! Computes what a rollout would do from its plan and the fleet: arithmetic only, no simulation, no I/O.
 
+mod standing;
 mod text;
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Group, GroupName, HostLimit, Schedule, Version};
+use refit_types::{Group, GroupName, Halt, HostLimit, Schedule, Span, Version};
 use serde::Serialize;
 
+pub use self::standing::{GroupPhase, GroupStanding, Standing};
 use crate::{Cohort, Plan};
 
 /// Enough for people to see what is meant.
@@ -46,7 +48,9 @@ pub struct GroupPreview {
     pub name: GroupName,
     /// The groups that it waits for.
     pub requires: Vec<GroupName>,
-    /// When it would open.
+    /// How far it has come.
+    pub phase: GroupPhase,
+    /// When it would open; not said of a group that is done, or that an operator must let go on.
     pub opens: Option<Timestamp>,
     /// The same, as clocks show it in its zone.
     pub opens_local: Option<String>,
@@ -96,6 +100,16 @@ pub enum Blocker {
         /// Since when.
         since: Timestamp,
     },
+    /// An operator paused this group.
+    GroupPaused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Too many hosts failed or timed out.
+    Halted {
+        /// How many, if that is known.
+        halt: Option<Halt>,
+    },
     /// Groups do not count.
     Immediate,
     /// No host may be in flight.
@@ -124,14 +138,20 @@ impl Blocker {
     }
 }
 
-/// What the plan would do with that fleet from that moment on, if it began then and every host took
-/// `seconds_each` seconds.
-pub fn preview(plan: &Plan, fleet: &[Cohort], at: Timestamp, seconds_each: u32) -> Preview {
+/// What the plan would do with that fleet from that moment on, as far as it has come, if every host took `seconds_each`
+/// seconds.
+pub fn preview(
+    plan: &Plan,
+    fleet: &[Cohort],
+    standing: &Standing,
+    at: Timestamp,
+    seconds_each: u32,
+) -> Preview {
     let mut blocked = Vec::new();
     if !plan.policy.enabled {
         blocked.push(Blocker::Disabled);
     }
-    if let Some(since) = plan.paused {
+    if let Some(since) = standing.paused {
         blocked.push(Blocker::Paused { since });
     }
     if plan.schedule == Schedule::Immediate {
@@ -145,7 +165,7 @@ pub fn preview(plan: &Plan, fleet: &[Cohort], at: Timestamp, seconds_each: u32) 
         hosts: 0,
         ungrouped: 0,
         ungrouped_on_version: 0,
-        groups: plan.groups.iter().map(GroupPreview::of).collect(),
+        groups: plan.groups.iter().map(|group| GroupPreview::of(group, standing)).collect(),
         blocked,
         ends: None,
     };
@@ -156,7 +176,8 @@ pub fn preview(plan: &Plan, fleet: &[Cohort], at: Timestamp, seconds_each: u32) 
     for group in 0..plan.groups.len() {
         preview.schedule(plan, group, &mut ends, 0);
     }
-    let all: Option<Vec<Timestamp>> = preview.groups.iter().map(|group| group.ends).collect();
+    let left = preview.groups.iter().filter(|group| group.phase != GroupPhase::Succeeded);
+    let all: Option<Vec<Timestamp>> = left.map(|group| group.ends).collect();
     preview.ends = all.and_then(|ends| ends.into_iter().max());
     preview
 }
@@ -227,11 +248,22 @@ impl Preview {
         if preview.limit == 0 && preview.to_upgrade > 0 {
             blocked.push(Blocker::NoSlots { limit: limits.max_in_flight });
         }
-        let window = |from: Timestamp| limits.window.open_at(from).or_else(|| limits.window.next_from(from));
-        preview.opens = from.and_then(|from| window(from).map(|window| window.start.max(from)));
-        let is_far = preview.opens.is_none_or(|opens| opens.duration_since(at) > WEEK);
-        if from.is_some() && is_far {
-            blocked.push(Blocker::NotWithinAWeek { opens: preview.opens });
+        if preview.phase == GroupPhase::Succeeded {
+            return Some(at);
+        }
+        let is_stopped = preview.blocked.iter().any(Blocker::is_final);
+        blocked.append(&mut preview.blocked);
+        let open = match preview.phase {
+            GroupPhase::Open(window) if window.contains(at) => Some(window),
+            _ => None,
+        };
+        if !is_stopped {
+            let first = |from: Timestamp| Some(limits.window.first_from(from)?.0);
+            preview.opens = if open.is_some() { Some(at) } else { from.and_then(first) };
+            let is_far = preview.opens.is_none_or(|opens| opens.duration_since(at) > WEEK);
+            if from.is_some() && is_far {
+                blocked.push(Blocker::NotWithinAWeek { opens: preview.opens });
+            }
         }
         preview.opens_local = preview.opens.map(|opens| {
             let local = opens.to_zoned(limits.window.timezone.zone().clone());
@@ -239,7 +271,7 @@ impl Preview {
         });
         if !stopped && !blocked.iter().any(Blocker::is_final) {
             preview.ends = preview.opens.and_then(|opens| {
-                waves(limits, opens, preview.to_upgrade.div_ceil(preview.limit.max(1)), each)
+                waves(limits, opens, open, preview.to_upgrade.div_ceil(preview.limit.max(1)), each)
             });
             if preview.ends.is_none() {
                 blocked.push(Blocker::TooLong);
@@ -250,13 +282,22 @@ impl Preview {
     }
 }
 
-/// When so many waves are done, the first of which starts at `opens`. A wave can start as long as the window
-/// is open.
-fn waves(limits: &Group, opens: Timestamp, waves: u32, each: u32) -> Option<Timestamp> {
+/// When so many waves are done, the first of which starts at `opens`, in the window that is open if there is one. A wave can
+/// start as long as the window is open.
+fn waves(
+    limits: &Group,
+    opens: Timestamp,
+    mut open: Option<Span>,
+    waves: u32,
+    each: u32,
+) -> Option<Timestamp> {
     let (mut at, mut left) = (opens, i64::from(waves));
     let each = i64::from(each);
     for _ in 0..MOST_WINDOWS {
-        let window = limits.window.open_at(at).or_else(|| limits.window.next_from(at))?;
+        let window = match open.take() {
+            Some(window) => window,
+            None => limits.window.first_from(at)?.1,
+        };
         at = at.max(window.start);
         let open_for = window.end.duration_since(at).as_secs();
         let now = left.min(open_for.div_euclid(each) + i64::from(open_for % each > 0));
@@ -271,10 +312,19 @@ fn waves(limits: &Group, opens: Timestamp, waves: u32, each: u32) -> Option<Time
 }
 
 impl GroupPreview {
-    fn of(group: &Group) -> Self {
+    fn of(group: &Group, standing: &Standing) -> Self {
+        let GroupStanding { phase, paused } = standing.of(&group.name);
+        let mut blocked = Vec::new();
+        if let GroupPhase::Halted(halt) = phase {
+            blocked.push(Blocker::Halted { halt });
+        }
+        if let Some(since) = paused.filter(|_| phase != GroupPhase::Succeeded) {
+            blocked.push(Blocker::GroupPaused { since });
+        }
         Self {
             name: group.name.clone(),
             requires: group.requires.clone(),
+            phase,
             opens: None,
             opens_local: None,
             timezone: group.window.timezone.to_string(),
@@ -286,7 +336,7 @@ impl GroupPreview {
             max_in_flight: group.max_in_flight,
             limit: 0,
             ends: None,
-            blocked: Vec::new(),
+            blocked,
             unanswered: 0,
             unanswered_examples: Vec::new(),
         }

@@ -5,13 +5,15 @@
 mod fleets;
 
 use fleets::{at, config, fleet, group, hosts, plan, planned, three, window};
-use refit_rollout::{Behaviour, Blocker, Cohort, Preview, Simulation, preview};
-use refit_types::{Day, Days, Schedule};
+use refit_rollout::{
+    Behaviour, Blocker, Cohort, GroupPhase, GroupStanding, Preview, Simulation, Standing, preview,
+};
+use refit_types::{Day, Days, Halt, HaltCause, HostLimit, Schedule, Span};
 
 const NOW: &str = "2026-03-02T00:00:00Z";
 
 fn previewed(groups: Vec<refit_types::Group>) -> Preview {
-    preview(&plan(groups), &fleet(), at(NOW), 60)
+    preview(&plan(groups), &fleet(), &Standing::default(), at(NOW), 60)
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn the_estimate_is_what_the_engine_does_at_best() {
     let mut groups = three();
     groups.iter_mut().for_each(|group| group.jitter_seconds = 0);
     let plan = plan(groups);
-    let seen = preview(&plan, &fleet(), at(NOW), 60);
+    let seen = preview(&plan, &fleet(), &Standing::default(), at(NOW), 60);
     let behaviour = Behaviour { seconds: (60, 60), ..Behaviour::default() };
     let run = Simulation { plan, start: at(NOW), fleet: fleet(), behaviour, days: 7 }.run().unwrap();
     for (guessed, done) in seen.groups.iter().zip(&run.groups) {
@@ -71,7 +73,7 @@ fn a_zone_is_shown_as_its_clocks_do() {
 fn what_does_not_fit_goes_on_in_the_next_window() {
     let mut groups = vec![group("slow", "production", 2, 1, &[])];
     groups[0].window.window_hours = 1;
-    let seen = preview(&plan(groups), &fleet(), at(NOW), 240);
+    let seen = preview(&plan(groups), &fleet(), &Standing::default(), at(NOW), 240);
     // 400 hosts, 5 at once: 80 waves of 4 minutes, 15 of which start in each hour.
     assert_eq!(seen.groups[0].ends, Some(at("2026-03-07T02:20:00Z")));
 }
@@ -79,9 +81,9 @@ fn what_does_not_fit_goes_on_in_the_next_window() {
 #[test]
 fn what_blocks_is_told() {
     let mut groups = three();
-    groups[0].max_in_flight = refit_types::HostLimit::ZERO;
+    groups[0].max_in_flight = HostLimit::ZERO;
     let seen = previewed(groups);
-    assert_eq!(seen.groups[0].blocked, [Blocker::NoSlots { limit: refit_types::HostLimit::ZERO }]);
+    assert_eq!(seen.groups[0].blocked, [Blocker::NoSlots { limit: HostLimit::ZERO }]);
     assert_eq!(seen.groups[1].blocked, [Blocker::Requires { group: "canary".parse().unwrap() }]);
     assert_eq!((seen.groups[1].opens, seen.ends), (None, None));
     let text = seen.to_text();
@@ -90,14 +92,14 @@ fn what_blocks_is_told() {
 
     let mut off = config(three());
     off.agent_auto_update.enabled = false;
-    let mut off = planned(&off, Schedule::Regular);
-    off.paused = Some(at("2026-03-01T22:00:00Z"));
-    let seen = preview(&off, &fleet(), at(NOW), 60);
+    let paused = Standing { paused: Some(at("2026-03-01T22:00:00Z")), ..Standing::default() };
+    let seen = preview(&planned(&off, Schedule::Regular), &fleet(), &paused, at(NOW), 60);
     assert_eq!(seen.blocked, [Blocker::Disabled, Blocker::Paused { since: at("2026-03-01T22:00:00Z") }]);
     assert_eq!(seen.ends, None);
     assert!(seen.groups[0].opens.is_some(), "when it would open is told all the same");
 
-    let at_once = preview(&planned(&config(three()), Schedule::Immediate), &fleet(), at(NOW), 60);
+    let at_once =
+        preview(&planned(&config(three()), Schedule::Immediate), &fleet(), &Standing::default(), at(NOW), 60);
     assert_eq!((at_once.blocked.as_slice(), at_once.groups.len()), (&[Blocker::Immediate][..], 0));
 
     let mut far = three();
@@ -110,20 +112,73 @@ fn what_blocks_is_told() {
 }
 
 #[test]
+fn a_rollout_under_way_goes_on_from_where_it_stands() {
+    let standing = |groups: &[(&str, GroupPhase, bool)]| Standing {
+        paused: None,
+        groups: groups
+            .iter()
+            .map(|(name, phase, paused)| {
+                let paused = paused.then(|| at("2026-03-01T22:00:00Z"));
+                (name.parse().unwrap(), GroupStanding { phase: *phase, paused })
+            })
+            .collect(),
+    };
+    let seen = |groups: &[(&str, GroupPhase, bool)]| {
+        preview(&plan(three()), &fleet(), &standing(groups), at(NOW), 60)
+    };
+    // Staging was run by hand, outside of its hours: that window counts, and canary is not asked again.
+    let by_hand = Span { start: at("2026-03-01T23:30:00Z"), end: at("2026-03-02T00:30:00Z") };
+    let running =
+        seen(&[("canary", GroupPhase::Succeeded, false), ("staging", GroupPhase::Open(by_hand), false)]);
+    assert_eq!((running.groups[0].opens, running.groups[0].ends), (None, None));
+    assert_eq!(running.groups[1].ends, Some(at("2026-03-02T00:05:00Z")));
+    assert_eq!(running.ends, Some(at("2026-03-02T03:10:00Z")));
+    let text = running.to_text();
+    assert!(text.contains("canary      succeeded") && text.contains("staging     is open now"), "{text}");
+
+    let halt = Halt { cause: HaltCause::Failed, count: 2, members: 90, limit: HostLimit::Hosts(1) };
+    let halted =
+        seen(&[("canary", GroupPhase::Succeeded, false), ("staging", GroupPhase::Halted(Some(halt)), false)]);
+    assert_eq!(halted.groups[1].blocked, [Blocker::Halted { halt: Some(halt) }]);
+    assert_eq!(halted.groups[2].blocked, [Blocker::Requires { group: "staging".parse().unwrap() }]);
+    assert_eq!((halted.groups[1].opens, halted.ends), (None, None));
+    let text = halted.to_text();
+    assert!(text.contains("! staging: halted: 2 of 90 failed, limit 1 host"), "{text}");
+    assert!(text.contains("! production: requires staging, which does not end"), "{text}");
+    assert!(text.ends_with("It does not end by itself."), "{text}");
+
+    let paused = seen(&[("staging", GroupPhase::Waiting, true)]);
+    assert_eq!(paused.groups[0].ends, Some(at("2026-03-02T02:02:00Z")), "canary is not held up");
+    assert!(
+        paused.to_text().contains("! staging: paused 2 h ago: nothing is started"),
+        "{}",
+        paused.to_text()
+    );
+    assert_eq!((paused.groups[1].opens, paused.ends), (None, None));
+
+    let done = seen(&["canary", "staging", "production"].map(|name| (name, GroupPhase::Succeeded, true)));
+    assert!(
+        done.has_succeeded() && done.to_text().ends_with("Every group has succeeded."),
+        "{}",
+        done.to_text()
+    );
+}
+
+#[test]
 fn hosts_without_a_label_that_is_asked_for_are_named() {
     let mut fleet = fleet();
     fleet.push(Cohort { example: "db-7".into(), node_labels: "role=db".parse().unwrap(), ..hosts(4, "") });
-    let seen = preview(&plan(three()), &fleet, at(NOW), 60);
+    let seen = preview(&plan(three()), &fleet, &Standing::default(), at(NOW), 60);
     let canary = &seen.groups[0];
     assert_eq!((canary.unanswered, canary.unanswered_examples.len()), (7, 2));
     assert_eq!(canary.unanswered_examples[1].host, "db-7");
     assert_eq!(canary.unanswered_examples[1].label, "environment");
     assert!(seen.to_text().contains("db-7 has no label \"environment\""), "{}", seen.to_text());
-    let answered = preview(&plan(three()), &[hosts(3, "elsewhere")], at(NOW), 60);
+    let answered = preview(&plan(three()), &[hosts(3, "elsewhere")], &Standing::default(), at(NOW), 60);
     assert_eq!((answered.groups[0].unanswered, answered.ungrouped), (0, 3), "false is an answer");
     let mut both = three();
     both[0].agents.instance_labels_expression = Some("labels[\"zone\"] == \"eu\"".parse().unwrap());
-    let settled = preview(&plan(both), &[hosts(3, "elsewhere")], at(NOW), 60);
+    let settled = preview(&plan(both), &[hosts(3, "elsewhere")], &Standing::default(), at(NOW), 60);
     assert_eq!(settled.groups[0].unanswered, 0, "where one part is false, the absent label does not matter");
 }
 

@@ -321,7 +321,7 @@ fn everything_happens() {
     let mut runner =
         TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let mut tally: BTreeMap<String, u32> = BTreeMap::new();
-    for _ in 0..80 {
+    for _ in 0..160 {
         let scenario = scenario(160).new_tree(&mut runner).unwrap().current();
         let mut world = scenario.begin();
         scenario.steps.iter().for_each(|step| drop(world.step(step)));

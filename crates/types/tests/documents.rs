@@ -288,6 +288,23 @@ fn groups_that_cannot_follow_each_other_are_refused() {
         ])),
         ["regular[1].requires: the groups require each other in a circle: b -> c -> d -> b"]
     );
+    // Together with everything else that is wrong, and also when a name is used twice.
+    assert_eq!(
+        errors_of(json!([
+            { "name": "a", "requires": ["b"] }, { "name": "b", "requires": ["x"] },
+            { "name": "b", "requires": ["a"], "start_hour": 24 },
+            { "name": "c", "requires": ["d"] }, { "name": "d", "requires": ["c", "d"] }, { "requires": ["a"] },
+        ])),
+        [
+            "regular[2].start_hour: expected a whole number from 0 to 23, found 24",
+            "regular[5].name: is missing",
+            "regular[2].name: \"b\" is the name of regular[1] already",
+            "regular[1].requires[0]: \"x\" is not a group of this schedule; expected one of a, b, c, d",
+            "regular[4].requires[1]: \"d\" is the group itself",
+            "regular[0].requires: the groups require each other in a circle: a -> b -> a",
+            "regular[3].requires: the groups require each other in a circle: c -> d -> c",
+        ]
+    );
     let many: Vec<Value> = (0..33).map(|n| json!({ "name": format!("g{n}") })).collect();
     assert_eq!(errors_of(json!(many)), ["regular: has 33 groups; at most 32 are allowed"]);
     assert!(config(json!({ "agent_auto_update_groups": { "regular": many[..32] } })).is_ok());
@@ -323,6 +340,22 @@ fn a_chain_may_take_a_week_and_no_longer() {
     let mut often = chain(11);
     often[0]["days"] = json!(["Sat", "Mon"]);
     assert!(!fits(often));
+    // A window that is open already counts: 6 days and 9 hours from Monday 15:00, and no more if c lasts until Monday.
+    let late = |hours| {
+        json!([
+            { "name": "a", "start_hour": 15 },
+            day("b", "Mon", 0, &["a"]),
+            { "name": "c", "start_hour": 23, "window_hours": hours, "requires": ["b"] },
+        ])
+    };
+    assert!(fits(late(4)) && fits(late(2)));
+    assert_eq!(
+        errors_of(late(1)),
+        [
+            "regular[2].requires: the chain a -> b -> c takes longer than a week: begun on Mon 2026-01-05 15:00 UTC, it \
+             comes to c on Mon 2026-01-12 23:00 UTC; at most 7 days are allowed"
+        ]
+    );
     // Of two ways to a group the longer counts, whichever stands first.
     for requires in [["a", "b"], ["b", "a"]] {
         assert!(!fits(json!([

@@ -124,3 +124,34 @@ fn what_files_do_not_say_is_asked_of_the_cluster() {
     let empty = host.ctl(&["autoupdate", "simulate", "--format", "json"]).json();
     assert_eq!((&empty["hosts"], &empty["finished"]), (&0.into(), &true.into()));
 }
+
+#[test]
+fn a_plan_knows_what_operators_stopped() {
+    let host = host();
+    let files = files(&host);
+    let _server = host.serve();
+    host.ctl(&["create", &files[0]]).good();
+    let plan = |more: &[&str]| {
+        let fixed = ["autoupdate", "plan", "--fleet", &files[1]];
+        host.ctl(&[&fixed[..], more].concat()).good()
+    };
+    assert!(plan(&[]).contains(" at the earliest, if every host takes 60 s"), "{}", plan(&[]));
+    host.ctl(&["autoupdate", "pause", "--group", "production"]).good();
+    let shown = plan(&[]);
+    assert!(shown.contains("! production: paused ") && shown.contains("ago: nothing is started"), "{shown}");
+    assert!(shown.ends_with("It does not end by itself.\n"), "{shown}");
+    host.ctl(&["autoupdate", "resume", "--group", "production"]).good();
+    host.ctl(&["autoupdate", "pause"]).good();
+    // A pause outlasts a version, so it holds for one that is only proposed, too.
+    host.write("other.yaml", "kind: autoupdate_version\nspec:\n  agent_version: 15.2.0\n");
+    let other = host.path("other.yaml").display().to_string();
+    for shown in [plan(&[]), plan(&["--file", &other])] {
+        assert!(
+            shown.contains("! the rollout was paused ") && shown.contains("ago: nothing is started"),
+            "{shown}"
+        );
+        assert!(shown.ends_with("It does not end by itself.\n"), "{shown}");
+    }
+    let nowhere = host.refitctl(&arguments("plan", &files, &[])).good();
+    assert!(!nowhere.contains("paused"), "files say everything, and no cluster is asked: {nowhere}");
+}

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use refit_types::HostLimit;
 
-use super::{Blocker, GroupPreview, Preview};
+use super::{Blocker, GroupPhase, GroupPreview, Preview};
 use crate::blocked_by::in_words;
 use crate::table::{Align, table};
 
@@ -37,9 +37,15 @@ impl Preview {
                 in_words(ends.duration_since(self.at))
             ),
             None if self.groups.is_empty() => "There are no groups in this schedule.".into(),
+            None if self.has_succeeded() => "Every group has succeeded.".into(),
             None => "It does not end by itself.".into(),
         });
         lines.join("\n")
+    }
+
+    /// Whether nothing is left to do: there are groups, and all have succeeded.
+    pub fn has_succeeded(&self) -> bool {
+        !self.groups.is_empty() && self.groups.iter().all(|group| group.phase == GroupPhase::Succeeded)
     }
 
     fn table(&self) -> String {
@@ -47,7 +53,7 @@ impl Preview {
             let after: Vec<String> = group.requires.iter().map(ToString::to_string).collect();
             vec![
                 group.name.to_string(),
-                group.opens_local.clone().unwrap_or_else(|| "-".into()),
+                group.opens_in_words(),
                 group.timezone.clone(),
                 group.opens.map_or_else(|| "-".into(), minute),
                 group.ends.map_or_else(|| "-".into(), minute),
@@ -89,6 +95,16 @@ impl GroupPreview {
         }
     }
 
+    fn opens_in_words(&self) -> String {
+        match (self.phase, &self.opens_local) {
+            (GroupPhase::Succeeded, _) => "succeeded".into(),
+            (GroupPhase::Open(_), Some(_)) => "is open now".into(),
+            (_, Some(opens)) => opens.clone(),
+            (GroupPhase::Halted(_), None) => "halted".into(),
+            (_, None) => "-".into(),
+        }
+    }
+
     fn notes(&self, now: Timestamp) -> Vec<String> {
         let mut notes: Vec<String> = self
             .blocked
@@ -123,6 +139,11 @@ impl Blocker {
                     in_words(now.duration_since(*since))
                 )
             }
+            Self::GroupPaused { since } => {
+                format!("paused {} ago: nothing is started", in_words(now.duration_since(*since)))
+            }
+            Self::Halted { halt: Some(halt) } => format!("halted: {halt}"),
+            Self::Halted { halt: None } => "has halted".into(),
             Self::Immediate => {
                 "the schedule is immediate: every host is told at once, groups do not count".into()
             }

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use jiff::Timestamp;
-use refit_rollout::{Cohort, Plan, Preview, fingerprint, held_by, preview};
-use refit_types::{ClusterMaintenanceConfig, GroupName, HostRecord, RolloutRecord, Schedule, Version};
+use refit_convert::standing;
+use refit_rollout::{Cohort, GroupPhase, Plan, Preview, Standing, fingerprint, held_by, preview};
+use refit_types::{HostRecord, RolloutRecord, Schedule, Version};
 
 use super::format::{Moment, Prose, in_words};
 use crate::fleet::Fleet;
@@ -17,35 +18,32 @@ const SECONDS_EACH: u32 = 60;
 
 /// A rollout to forecast.
 pub(super) struct Proposal {
-    pub(super) version: Version,
-    pub(super) schedule: Schedule,
-    pub(super) config: ClusterMaintenanceConfig,
-    pub(super) paused: Option<Timestamp>,
+    pub(super) plan: Plan,
+    standing: Standing,
 }
 
 impl Proposal {
-    /// The remaining part of a rollout: groups that have succeeded are no longer required.
-    pub(super) fn without(mut self, succeeded: &[String]) -> Self {
-        let groups = &mut self.config.agent_auto_update_groups;
-        for group in groups.regular.iter_mut().chain(&mut groups.critical) {
-            group.requires.retain(|name: &GroupName| !succeeded.iter().any(|done| done == name.as_str()));
+    /// A version with the stored configuration: what the running rollout has done counts if it is the same.
+    pub(super) fn of(version: Version, schedule: Schedule, rollouts: &Rollouts, now: Timestamp) -> Self {
+        let (config, running) = rollouts.settings();
+        let fingerprint = fingerprint(&version, schedule, &config);
+        let standing = standing(&rollouts.status());
+        let is_running = running.is_some_and(|running| running.fingerprint == fingerprint);
+        let record = RolloutRecord::begun(1, fingerprint, version, schedule, now);
+        Self {
+            plan: Plan::new(&record, Default::default(), &config),
+            standing: if is_running { standing } else { standing.for_new_epoch() },
         }
-        self
     }
 
-    /// The preview with the current fleet.
-    pub(super) fn preview(self, fleet: &Fleet, rollouts: &Rollouts, now: Timestamp) -> Preview {
-        let Self { version, schedule, config, paused } = self;
-        let fingerprint = fingerprint(&version, schedule, &config);
-        let record = RolloutRecord { paused, ..RolloutRecord::begun(1, fingerprint, version, schedule, now) };
-        let plan = Plan::new(&record, Default::default(), &config);
-        let cohorts = cohorts(&plan, fleet, rollouts);
-        preview(&plan, &cohorts, now, SECONDS_EACH)
+    /// The preview with those hosts.
+    pub(super) fn preview(&self, cohorts: &[Cohort], now: Timestamp) -> Preview {
+        preview(&self.plan, cohorts, &self.standing, now, SECONDS_EACH)
     }
 }
 
 /// The hosts as cohorts: as many as the plan's groups and expressions distinguish, however many hosts there are.
-fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
+pub(super) fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Cohort> {
     let (mut known, mut cohorts) = (HashMap::<String, usize>::new(), Vec::<Cohort>::new());
     let mut key = String::new();
     fleet.walk(None, |some| {
@@ -146,7 +144,8 @@ impl Forecast {
     pub(super) fn of(preview: &Preview) -> Self {
         let now = preview.at;
         let mut notes = Vec::new();
-        let groups = preview.groups.iter().map(|group| {
+        let left = preview.groups.iter().filter(|group| group.phase != GroupPhase::Succeeded);
+        let groups = left.map(|group| {
             let name = group.name.to_string();
             notes.extend(group.blocked.iter().map(|why| format!("{name}: {}", why.in_words(now))));
             if group.unanswered > 0 {
@@ -157,11 +156,14 @@ impl Forecast {
                 notes.push(format!("{name}: does not take {hosts} hosts because a label is absent: {told}"));
             }
             let after: Vec<String> = group.requires.iter().map(ToString::to_string).collect();
+            let is_open = matches!(group.phase, GroupPhase::Open(_)) && group.opens == Some(now);
             Coming {
                 name,
-                opens: group.opens.map(Moment),
+                opens: group.opens.filter(|_| !is_open).map(Moment),
                 local: match &group.opens_local {
-                    Some(local) if group.timezone != "UTC" => format!("{local} {}", group.timezone),
+                    Some(local) if !is_open && group.timezone != "UTC" => {
+                        format!("{local} {}", group.timezone)
+                    }
                     _ => String::new(),
                 },
                 done: group.ends.map(Moment),
@@ -172,7 +174,11 @@ impl Forecast {
                 away: group.away,
                 at_once: group.at_once(),
                 after: after.join(", "),
-                instead: String::new(),
+                instead: match group.blocked.first() {
+                    _ if is_open => "is open now".into(),
+                    Some(why) => why.in_words(now),
+                    None => String::new(),
+                },
             }
         });
         let groups = groups.collect();

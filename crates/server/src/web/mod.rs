@@ -33,7 +33,7 @@ use axum::http::{Method, Request, Response};
 use jiff::Timestamp;
 use refit_backend::SharedBackend;
 use refit_identity::ClusterName;
-use refit_rollout::Preview;
+use refit_rollout::Cohort;
 use tokio::sync::watch;
 
 use crate::authorities::Authorities;
@@ -69,7 +69,7 @@ pub(crate) struct Web {
     samples: Samples,
     live: Arc<Live>,
     summary: Cached<Summary>,
-    preview: Cached<Preview>,
+    cohorts: Cached<Vec<Cohort>>,
     rollout_rpc: RolloutRpc,
     resources: Resources,
     refused: Limiter,
@@ -104,7 +104,7 @@ impl Web {
             history: History::default(),
             live: Arc::default(),
             summary: Cached::default(),
-            preview: Cached::default(),
+            cohorts: Cached::default(),
             rollout_rpc: parts.rollout_rpc,
             resources: parts.resources,
             refused: Limiter::new(REFUSED_SIGN_INS),

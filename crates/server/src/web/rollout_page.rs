@@ -1,20 +1,18 @@
 //! The rollout page and the page of one group.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
-use refit_convert::{blocked_by_in_words, moment};
+use refit_convert::moment;
 use refit_proto::rollouts::v1 as wire;
-use refit_proto::rollouts::v1::GroupState;
 use refit_types::{HostId, Kind};
 
 use super::Web;
 use super::fleet_page::after;
-use super::forecast::{Forecast, Proposal};
+use super::forecast::{Forecast, Proposal, cohorts};
 use super::format::{Moment, Prose, counted, in_words};
 use super::graph::Graph;
 use super::group_card::{GroupCard, hours, status};
@@ -158,7 +156,7 @@ impl Web {
             (text, window.map(|(opens, closes)| hours(opens, closes, None, now)))
         });
         let events = began.map(|began| self.happened(began)).unwrap_or_default();
-        let forecast = self.coming(&rollout, now).await?;
+        let forecast = self.coming(now).await?;
         let timeline = began.and_then(|began| Timeline::of(&cards, &events, forecast.as_ref(), began, now));
         let schedule = rollout.schedule_text();
         rendered(&RolloutPage {
@@ -190,34 +188,14 @@ impl Web {
     }
 
     /// The forecast of the rest of the rollout.
-    async fn coming(&self, rollout: &wire::Rollout, now: Timestamp) -> Result<Option<Forecast>, Refusal> {
-        let (config, Some(record)) = self.rollouts.settings() else { return Ok(None) };
-        let succeeded = rollout.groups.iter().filter(|group| group.known_state() == GroupState::Succeeded);
-        let succeeded: Vec<String> = succeeded.map(|group| group.name.clone()).collect();
-        if !rollout.groups.is_empty() && succeeded.len() == rollout.groups.len() {
-            return Ok(None);
-        }
-        let (version, schedule, paused) = (record.version, record.schedule, record.paused);
-        let proposal = Proposal { version, schedule, config, paused }.without(&succeeded);
+    async fn coming(&self, now: Timestamp) -> Result<Option<Forecast>, Refusal> {
+        let (_, Some(record)) = self.rollouts.settings() else { return Ok(None) };
         let (fleet, rollouts) = (self.fleet.clone(), self.rollouts.clone());
-        let preview = self.preview.get(move || proposal.preview(&fleet, &rollouts, now)).await?;
-        let mut forecast = Forecast::of(&preview);
-        forecast.groups.retain(|group| !succeeded.contains(&group.name));
-        let stopped = stopped(&rollout.groups);
-        for coming in &mut forecast.groups {
-            let Some(group) = rollout.groups.iter().find(|group| group.name == coming.name) else { continue };
-            if stopped.contains(group.name.as_str()) {
-                (coming.opens, coming.done) = (None, None);
-                coming.local.clear();
-                coming.instead = blocked_by_in_words(group, now);
-                forecast.ends = Prose::default().text("It does not end by itself.");
-            } else if group.known_state() == GroupState::Active {
-                coming.opens = None;
-                coming.local.clear();
-                coming.instead = "is open now".into();
-            }
-        }
-        Ok(Some(forecast))
+        let proposal = Proposal::of(record.version, record.schedule, &rollouts, now);
+        let plan = proposal.plan.clone();
+        let cohorts = self.cohorts.get(move || cohorts(&plan, &fleet, &rollouts)).await?;
+        let preview = proposal.preview(&cohorts, now);
+        Ok((!preview.has_succeeded()).then(|| Forecast::of(&preview)))
     }
 
     pub(super) async fn group_page(
@@ -263,28 +241,6 @@ impl Web {
     }
 }
 
-/// The groups that wait for an operator, and those that require them.
-fn stopped(groups: &[wire::Group]) -> HashSet<&str> {
-    let waits = |group: &wire::Group| {
-        let state = group.known_state();
-        state == GroupState::Halted || group.paused_at.is_some() && state != GroupState::Succeeded
-    };
-    let mut stopped: HashSet<&str> =
-        groups.iter().filter(|group| waits(group)).map(|group| group.name.as_str()).collect();
-    // Each round adds at least one group, or is the last.
-    loop {
-        let behind = |group: &&wire::Group| {
-            !stopped.contains(group.name.as_str())
-                && group.requires.iter().any(|name| stopped.contains(name.as_str()))
-        };
-        let more: Vec<&str> = groups.iter().filter(behind).map(|group| group.name.as_str()).collect();
-        if more.is_empty() {
-            return stopped;
-        }
-        stopped.extend(more);
-    }
-}
-
 fn is_setting(subject: &str) -> bool {
     [Kind::AutoupdateVersion, Kind::ClusterMaintenanceConfig].iter().any(|kind| kind.name() == subject)
 }
@@ -300,26 +256,5 @@ fn member(host: wire::GroupHost) -> Member {
         reason: host.reason,
         told: moment(host.started_at).map(Moment),
         attempt: host.attempt,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_requires_a_group_that_halted_is_stopped_however_many_there_are() {
-        let group = |n: usize, state: &str| wire::Group {
-            name: format!("g{n}"),
-            state: state.into(),
-            requires: (0..n).map(|n| format!("g{n}")).collect(),
-            ..Default::default()
-        };
-        let going: Vec<wire::Group> = (0..60).map(|n| group(n, "active")).collect();
-        assert!(stopped(&going).is_empty());
-        let halted: Vec<wire::Group> =
-            (0..60).map(|n| group(n, if n == 20 { "halted" } else { "active" })).collect();
-        let stopped = stopped(&halted);
-        assert!(stopped.len() == 40 && !stopped.contains("g19") && stopped.contains("g59"));
     }
 }

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::Web;
 use super::actions::called_by;
 use super::cached::aside;
-use super::forecast::{Forecast, Proposal};
+use super::forecast::{Forecast, Proposal, cohorts};
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::UPSERT;
@@ -135,15 +135,16 @@ impl Web {
                     .into(),
             );
         }
-        let (config, record) = self.rollouts.settings();
-        let paused = record.and_then(|record| record.paused);
-        let while_paused = paused.is_some() && schedule == Schedule::Immediate;
+        let (_, record) = self.rollouts.settings();
+        let while_paused =
+            schedule == Schedule::Immediate && record.is_some_and(|record| record.paused.is_some());
         if while_paused {
             told.push("The rollout is paused: no host is told before it is resumed.".into());
         }
-        let proposal = Proposal { version: version.clone(), schedule, config, paused };
         let (fleet, rollouts, now) = (self.fleet.clone(), self.rollouts.clone(), (self.now)());
-        let preview = aside(move || proposal.preview(&fleet, &rollouts, now)).await?;
+        let proposal = Proposal::of(version.clone(), schedule, &rollouts, now);
+        let preview =
+            aside(move || proposal.preview(&cohorts(&proposal.plan, &fleet, &rollouts), now)).await?;
         Ok(Proposed {
             version: version.to_string(),
             schedule: schedule.as_str(),

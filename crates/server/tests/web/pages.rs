@@ -274,6 +274,13 @@ async fn everything_can_be_read_without_a_script() {
         until_shown(&mut browser, "/web/rollout", "staging-group halted: 1 of 4 failed, limit 0%").await;
     assert!(page.contains("not moving: halted: 1 of 4 failed, limit 0%"), "{page}");
     assert!(page.contains("It does not end by itself."), "{page}");
+    let plan = page.split_once("id=\"plan\"").unwrap().1;
+    let [halted, behind] = ["staging-group", "prod-group"].map(|name| {
+        let row = plan.split_once(&format!("data-group=\"{name}\"")).unwrap().1;
+        row.split_once("</tr>").unwrap().0
+    });
+    assert!(halted.contains("<td>halted: 1 of 4 failed, limit 0%</td>"), "{halted}");
+    assert!(behind.contains("<td>requires staging-group, which does not end</td>"), "{behind}");
     let hosts = browser.page("/web/rollout/staging-group?outcome=failed").await;
     assert_eq!(all(hosts.split_once("id=\"host-table\"").unwrap().1, "data-host"), [failed.to_string()]);
     let reason = "rolled back by its updater at health: the agent did not become ready";

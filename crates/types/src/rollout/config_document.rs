@@ -178,10 +178,15 @@ fn read_groups(fields: &mut Fields<'_>, schedule: &'static str) -> Vec<Group> {
             fields.add_error(&format!("{schedule}[{n}].requires[{m}]"), problem);
         }
     }
+    let readable: Vec<(usize, &Group)> =
+        groups.iter().enumerate().filter_map(|(n, group)| Some((n, group.as_ref()?))).collect();
+    for (n, problem) in requires_graph::cycles(&readable) {
+        fields.add_error(&format!("{schedule}[{n}].requires"), problem);
+    }
     let groups: Vec<Group> = groups.into_iter().flatten().collect();
-    // What follows needs groups that are right each by itself.
+    // How long a chain takes can be said only of groups that are right each by itself.
     if groups.len() == count && fields.error_count() == before {
-        for (n, problem) in requires_graph::errors(&groups) {
+        for (n, problem) in requires_graph::long_chains(&groups) {
             fields.add_error(&format!("{schedule}[{n}].requires"), problem);
         }
     }

@@ -179,6 +179,12 @@ impl WeeklyWindow {
         self.around(at, -1..=8).into_iter().find(|span| span.start >= at)
     }
 
+    /// When hosts may start that may from that moment on, and in which window: at once, if one is open.
+    pub fn first_from(&self, from: Timestamp) -> Option<(Timestamp, Span)> {
+        let window = self.open_at(from).or_else(|| self.next_from(from))?;
+        Some((window.start.max(from), window))
+    }
+
     fn around(&self, at: Timestamp, days: std::ops::RangeInclusive<i64>) -> Vec<Span> {
         let today = self.timezone.zone().to_datetime(at).date();
         days.filter_map(|day| self.opening_on(today.checked_add(SignedDuration::from_hours(24 * day)).ok()?))

@@ -24,6 +24,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Whether no cluster is asked.
+    pub(super) fn is_a_file(&self) -> bool {
+        self.fleet.is_some()
+    }
+
     /// The hosts, as they look to a rollout of that version.
     pub(super) async fn fleet(&self, global: &Global, version: &Version) -> Result<Vec<Cohort>, Failure> {
         match &self.fleet {

@@ -29,9 +29,10 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) async fn run(self, global: &Global) -> Result<(), Failure> {
         let start = self.start.unwrap_or_else(Timestamp::now);
-        let plan = self.proposed.plan(global, start).await?;
-        let fleet = self.source.fleet(global, &plan.version).await?;
-        let seen = preview(&plan, &fleet, start, self.seconds);
+        let proposal = self.proposed.read(global, start).await?;
+        let standing = proposal.standing(global, &self.source).await?;
+        let fleet = self.source.fleet(global, &proposal.plan.version).await?;
+        let seen = preview(&proposal.plan, &fleet, &standing, start, self.seconds);
         output::show(global.format, &seen, || seen.to_text())
     }
 }

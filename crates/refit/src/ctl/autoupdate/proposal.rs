@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use refit_convert::standing;
 use refit_proto::resources::v1::GetResourceRequest;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
-use refit_rollout::{Plan, fingerprint};
+use refit_proto::rollouts::v1::GetRolloutRequest;
+use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
+use refit_rollout::{Plan, Standing, fingerprint};
 use refit_types::{AutoupdateVersion, ClusterMaintenanceConfig, Kind, Resource, RolloutRecord};
 use tonic::Code;
 
+use super::fleet::Source;
 use crate::ctl::{Global, resources};
 use crate::exit::Failure;
 
@@ -26,15 +30,24 @@ struct Found {
     version: Option<AutoupdateVersion>,
 }
 
+/// A rollout that could be.
+pub(super) struct Proposal {
+    pub(super) plan: Plan,
+    fingerprint: String,
+    /// Whether files say everything about it.
+    is_from_files: bool,
+}
+
 impl Proposed {
-    /// The plan of a rollout that begins at that moment.
-    pub(super) async fn plan(&self, global: &Global, start: Timestamp) -> Result<Plan, Failure> {
+    /// A rollout that begins at that moment.
+    pub(super) async fn read(&self, global: &Global, start: Timestamp) -> Result<Proposal, Failure> {
         let mut found = Found::default();
         for file in &self.files {
             for resource in resources::read_resources(file)? {
                 found.take(resource);
             }
         }
+        let is_from_files = found.config.is_some() && found.version.is_some();
         if found.config.is_none() {
             stored(global, Kind::ClusterMaintenanceConfig).await?.into_iter().for_each(|it| found.take(it));
         }
@@ -49,8 +62,29 @@ impl Proposed {
         let config = found.config.unwrap_or_default();
         let (version, schedule) = (version.agent_version, version.agent_version_schedule);
         let fingerprint = fingerprint(&version, schedule, &config);
-        let record = RolloutRecord::begun(1, fingerprint, version, schedule, start);
-        Ok(Plan::new(&record, Default::default(), &config))
+        let record = RolloutRecord::begun(1, fingerprint.clone(), version, schedule, start);
+        Ok(Proposal { plan: Plan::new(&record, Default::default(), &config), fingerprint, is_from_files })
+    }
+}
+
+impl Proposal {
+    /// Where it stands: as the cluster's rollout if it is the same, otherwise only the cluster's pauses hold. If files say
+    /// everything, also about the hosts, no cluster is asked.
+    pub(super) async fn standing(&self, global: &Global, fleet: &Source) -> Result<Standing, Failure> {
+        if self.is_from_files && fleet.is_a_file() {
+            return Ok(Standing::default());
+        }
+        let mut client = RolloutServiceClient::new(global.target.connect().await?);
+        let standing = standing(&client.get_rollout(GetRolloutRequest {}).await?.into_inner());
+        let mut running = Found::default();
+        for kind in [Kind::ClusterMaintenanceConfig, Kind::AutoupdateVersion] {
+            stored(global, kind).await?.into_iter().for_each(|it| running.take(it));
+        }
+        let config = running.config.unwrap_or_default();
+        let is_running = running.version.is_some_and(|running| {
+            fingerprint(&running.agent_version, running.agent_version_schedule, &config) == self.fingerprint
+        });
+        Ok(if is_running { standing } else { standing.for_new_epoch() })
     }
 }
 

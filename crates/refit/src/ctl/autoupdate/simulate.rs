@@ -57,7 +57,7 @@ impl Simulate {
             return Err(Failure::usage(error));
         }
         let start = self.start.unwrap_or_else(Timestamp::now);
-        let plan = self.proposed.plan(global, start).await?;
+        let plan = self.proposed.read(global, start).await?.plan;
         let fleet = self.source.fleet(global, &plan.version).await?;
         let timeline = Simulation { plan, start, fleet, behaviour, days }.run().map_err(Failure::failed)?;
         if let Some(path) = &self.svg {
