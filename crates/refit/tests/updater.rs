@@ -7,6 +7,8 @@
 mod cluster;
 #[path = "updater/full_disk.rs"]
 mod full_disk;
+#[path = "updater/interrupted_download.rs"]
+mod interrupted_download;
 #[path = "updater/recovery.rs"]
 mod recovery;
 

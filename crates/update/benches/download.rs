@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use refit_update::{HttpsOptions, HttpsSource, Layout, Profile, RealDisk, install};
+use refit_update::{
+    Download, HttpsOptions, HttpsSource, Interrupt, Layout, Profile, RealDisk, TransferLimits, install,
+};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -84,7 +86,14 @@ fn updater(url: &str, ca: &Path, root: &Path) {
     let profile =
         Profile { updater_units: Vec::new(), suffix_drop_ins: Default::default(), ..Profile::refit() };
     let layout = Layout::new(root, &profile, None);
-    install(&RealDisk, &layout, &profile, &source, url, &"1.2.3".parse().unwrap(), &|_, _| {}).unwrap();
+    let download = Download {
+        source: &source,
+        urls: &[url.to_owned()],
+        limits: &TransferLimits::default(),
+        interrupt: &Interrupt::never(),
+        progress: &|_, _| {},
+    };
+    install(&RealDisk, &layout, &profile, &"1.2.3".parse().unwrap(), download).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     println!("{}", peak.trim().trim_end_matches(" kB"));

@@ -23,12 +23,20 @@ pub struct Config {
     pub ca_pin: Option<String>,
     /// Where archives come from, if not from the control plane.
     pub base_url: Option<String>,
+    /// More places of the same archives, tried in this order after `base_url`. A field of its own, because releases
+    /// before it read one text there.
+    pub mirrors: Vec<String>,
     pub(crate) rest: Map<String, Value>,
 }
 
 const KIND: &str = "agent_versions";
 
 impl Config {
+    /// The places of archives, in the order in which they are tried.
+    pub fn base_urls(&self) -> Vec<String> {
+        self.base_url.iter().chain(&self.mirrors).cloned().collect()
+    }
+
     /// The stored configuration; the default if there is none.
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Self, ConfigError> {
         let bytes = match disk.read(path) {
@@ -65,6 +73,7 @@ impl Config {
             pinned_version: version_of(&mut spec, "pinned_version")?,
             ca_pin: text_of(&mut spec, "ca_pin")?,
             base_url: text_of(&mut spec, "base_url")?,
+            mirrors: texts_of(&mut spec, "mirrors")?,
             rest: {
                 rest.insert("spec".into(), Value::Object(spec));
                 rest
@@ -92,6 +101,7 @@ impl Config {
             ("pinned_version", version(&self.pinned_version)),
             ("ca_pin", self.ca_pin.clone().map(Value::from)),
             ("base_url", self.base_url.clone().map(Value::from)),
+            ("mirrors", Some(json!(self.mirrors)).filter(|_| !self.mirrors.is_empty())),
         ];
         spec.extend(known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         for (name, value) in &self.rest {
@@ -112,6 +122,19 @@ fn text_of(spec: &mut Map<String, Value>, field: &str) -> Result<Option<String>,
         None | Some(Value::Null) => Ok(None),
         Some(other) => Err(format!("spec.{field}: expected a text, found {other}")),
     }
+}
+
+fn texts_of(spec: &mut Map<String, Value>, field: &str) -> Result<Vec<String>, String> {
+    let texts = match spec.remove(field) {
+        Some(Value::Array(texts)) => texts,
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(other) => return Err(format!("spec.{field}: expected a list of texts, found {other}")),
+    };
+    let text = |value| match value {
+        Value::String(text) => Ok(text),
+        other => Err(format!("spec.{field}: expected a list of texts, found {other} in it")),
+    };
+    texts.into_iter().map(text).collect()
 }
 
 fn version_of(spec: &mut Map<String, Value>, field: &str) -> Result<Option<Version>, String> {
@@ -150,6 +173,8 @@ mod tests {
         assert!(error("kind: node").contains("kind: expected agent_versions"));
         assert!(error("spec: {enabled: maybe}").contains("spec.enabled: expected true or false"));
         assert!(error("spec: {active_version: latest}").contains("spec.active_version"));
+        assert!(error("spec: {mirrors: https://a}").contains("spec.mirrors: expected a list of texts"));
+        assert!(error("spec: {mirrors: [1]}").contains("found 1 in it"));
         assert!(error("\u{0}").len() > 3);
     }
 }

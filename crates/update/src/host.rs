@@ -115,8 +115,8 @@ pub trait Packages: Debug + Send + Sync {
 pub struct Endpoint {
     /// `HOST[:PORT]`.
     pub proxy: String,
-    /// Where archives are, if not at the control plane.
-    pub base_url: Option<String>,
+    /// Where archives are, in the order in which they are tried; if none is named, at the control plane.
+    pub base_urls: Vec<String>,
     /// The pin of the cluster's CA, beside the system's authorities and the agent's trust file.
     pub ca_pin: Option<String>,
 }
@@ -137,7 +137,18 @@ pub trait ControlPlane: Debug + Send + Sync {
     fn find(&self) -> Result<Answer, HostError>;
 
     /// Downloads a version and unpacks it; it is complete on the disk when this returns.
-    fn fetch(&self, answer: &Answer) -> Result<(), HostError>;
+    fn fetch(&self, answer: &Answer) -> Result<(), FetchError>;
+}
+
+/// Why a version was not downloaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// A person's command needs the host.
+    #[error("a command of an operator ended the download")]
+    Stopped,
+    /// It failed.
+    #[error(transparent)]
+    Failed(#[from] HostError),
 }
 
 /// The answer to `find`.

@@ -182,6 +182,11 @@ impl Layout {
         self.versions().join("lock")
     }
 
+    /// Locked by commands of an operator that wait for the lock.
+    pub fn lock_wanted(&self) -> PathBuf {
+        self.versions().join("lock.wanted")
+    }
+
     /// The agent's database.
     pub fn database(&self) -> PathBuf {
         self.outside(&self.database)

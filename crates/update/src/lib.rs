@@ -15,6 +15,7 @@ mod journal;
 mod layout;
 mod links;
 mod lock;
+mod lock_request;
 mod outcome;
 mod packages;
 mod plan;
@@ -31,7 +32,10 @@ mod units;
 mod updater;
 mod versions;
 
-pub use archive::{HttpsOptions, HttpsSource, InstallError, Installed, Source, SourceError, install};
+pub use archive::{
+    Download, HttpsOptions, HttpsSource, InstallError, Installed, Interrupt, Patience, Source, SourceError,
+    TransferLimits, install,
+};
 pub use backup::{
     BackupError, BackupNote, BackupSpec, IdentityFacts, RestoreConditions, back_up, check_backup,
     prepare_restore, restore,
@@ -42,12 +46,13 @@ pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, wri
 pub use environment::Environment;
 pub use failure::{FailedStep, StepFailed, UnknownStep};
 pub use host::{
-    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, HostError, Packages, ProbeError,
-    Service, ServiceState,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages,
+    ProbeError, Service, ServiceState,
 };
 pub use journal::{Journal, Step};
 pub use layout::Layout;
 pub use lock::{Lock, LockError};
+pub use lock_request::LockRequest;
 pub use outcome::{Outcome, UpdateError};
 pub use packages::{NoPackages, SystemPackages};
 pub use plan::Urgency;

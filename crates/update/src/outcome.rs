@@ -70,6 +70,9 @@ pub enum UpdateError {
     /// The control plane did not answer.
     #[error("the control plane cannot be asked: {0}")]
     ControlPlane(HostError),
+    /// A person's command needed the host during the download; nothing has changed.
+    #[error("a command of an operator ended the download; nothing has changed")]
+    Stopped,
     /// Updates are enabled without a control plane to ask.
     #[error("updates are enabled and no proxy is set; run `enable --proxy HOST:PORT`")]
     NoProxy,

@@ -87,7 +87,7 @@ pub(crate) fn endpoint_to_ask(config: &Config) -> Result<Endpoint, NotAsked> {
         return Err(NotAsked::Disabled);
     }
     let proxy = config.proxy.clone().ok_or(NotAsked::NoProxy)?;
-    Ok(Endpoint { proxy, base_url: config.base_url.clone(), ca_pin: config.ca_pin.clone() })
+    Ok(Endpoint { proxy, base_urls: config.base_urls(), ca_pin: config.ca_pin.clone() })
 }
 
 /// What an update does next. A pinned version and an operator do not wait for the schedule of the control plane, and

@@ -11,8 +11,8 @@ use crate::profile::Profile;
 use crate::updater::Updater;
 use crate::{links, units};
 
-/// Files among the versions that prove no installation: the lock of any command, and the wake file of an agent.
-const NOT_INSTALLED: [&str; 2] = ["lock", "wake"];
+/// Files among the versions that prove no installation: the lock of any command, who waits for it, and the wake file of an agent.
+const NOT_INSTALLED: [&str; 3] = ["lock", "lock.wanted", "wake"];
 
 /// Whether the updater has installed anything on the host.
 pub fn is_installed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {

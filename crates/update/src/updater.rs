@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::disk::create_dirs_durably;
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::{Answer, Connector, ControlPlane, Endpoint, HostError, Packages};
+use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages};
 use crate::outcome::{Outcome, UpdateError};
 use crate::plan::{
     Facts, NotAsked, Plan, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
@@ -20,6 +20,7 @@ use crate::switch::{SwitchPlan, Switched, database_for};
 use crate::versions::{active_version, is_complete, remove_others};
 use crate::{RestoreConditions, links, units};
 
+const STOPPED: &str = "a command of an operator ended the download; the next update begins anew";
 const DISABLED: &str = "updates are disabled on this host; `refit-update enable` enables them";
 
 /// The updater of one agent. The process that uses it holds the lock.
@@ -72,7 +73,10 @@ impl Updater<'_> {
             Plan::KeepActive { version, is_pinned } => {
                 self.keep_active(&mut state, answer, &version, is_pinned)
             }
-            Plan::Switch { version, confirm } => self.switch(&mut state, asked, &version, confirm),
+            Plan::Switch { version, confirm } => match self.switch(&mut state, asked, &version, confirm) {
+                Err(UpdateError::Stopped) => Ok(Outcome::Nothing(STOPPED.into())),
+                other => other,
+            },
             Plan::Postpone(postponed) => self.save_status(&mut state, Some(answer), postponed.into()),
         }
     }
@@ -82,7 +86,7 @@ impl Updater<'_> {
     pub fn enable(
         &self,
         proxy: Option<String>,
-        base_url: Option<String>,
+        base_urls: Option<Vec<String>>,
         ca_pin: Option<String>,
         connector: &dyn Connector,
     ) -> Result<Outcome, UpdateError> {
@@ -92,9 +96,9 @@ impl Updater<'_> {
             Some(proxy) => proxy,
             None => connector.default_proxy().map_err(UpdateError::Connect)?,
         };
-        let base_url = base_url.or_else(|| state.config.base_url.clone());
+        let base_urls = base_urls.unwrap_or_else(|| state.config.base_urls());
         let ca_pin = ca_pin.or_else(|| state.config.ca_pin.clone());
-        let endpoint = Endpoint { proxy, base_url, ca_pin };
+        let endpoint = Endpoint { proxy, base_urls, ca_pin };
         let control_plane = connector.connect(&endpoint).map_err(UpdateError::Connect)?;
         create_dirs_durably(disk, &layout.versions(), 0o755)
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
@@ -117,11 +121,13 @@ impl Updater<'_> {
             self.environment.place_units(active, false).map_err(FailedStep::Link.failed())?;
         }
         units::place_wants(disk, layout, profile).map_err(FailedStep::Link.failed())?;
-        let Endpoint { proxy, base_url, ca_pin } = endpoint;
+        let Endpoint { proxy, base_urls, ca_pin } = endpoint;
+        let mut base_urls = base_urls.into_iter();
         let config = Config {
             enabled: true,
             proxy: Some(proxy),
-            base_url,
+            base_url: base_urls.next(),
+            mirrors: base_urls.collect(),
             ca_pin,
             active_version: active,
             ..state.config.clone()
@@ -192,8 +198,12 @@ impl Updater<'_> {
         confirm: bool,
     ) -> Result<Outcome, UpdateError> {
         let Asked { control_plane, answer, proxy } = asked;
-        if let Err(failure) = self.download(asked, version) {
-            return self.not_switched(state, answer, version, failure);
+        match self.download(asked, version) {
+            Ok(()) => {}
+            Err(FetchError::Stopped) => return Err(UpdateError::Stopped),
+            Err(FetchError::Failed(error)) => {
+                return self.not_switched(state, answer, version, FailedStep::Download.failure(error));
+            }
         }
         let Environment { disk, layout, profile, agent, clock, .. } = self.environment;
         let conditions = RestoreConditions {
@@ -275,14 +285,14 @@ impl Updater<'_> {
         Outcome::Obstructed { version, attempt, failure, tries, delay }
     }
 
-    fn download(&self, asked: Asked<'_>, version: &Version) -> Result<(), StepFailed> {
+    fn download(&self, asked: Asked<'_>, version: &Version) -> Result<(), FetchError> {
         let Environment { disk, layout, .. } = self.environment;
-        if is_complete(disk, layout, version).map_err(FailedStep::Download.failed())? {
+        if is_complete(disk, layout, version).map_err(|error| HostError(error.to_string()))? {
             tracing::info!("{version} is on the disk already");
             return Ok(());
         }
         let answer = Answer { version: version.clone(), ..asked.answer.clone() };
-        asked.control_plane.fetch(&answer).map_err(FailedStep::Download.failed())
+        asked.control_plane.fetch(&answer)
     }
 
     /// Removes all versions but the active one and the last that worked. The update has succeeded even if this fails.

@@ -5,6 +5,8 @@
 mod archive_support;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use archive_support::*;
 use proptest::prelude::*;
@@ -192,6 +194,47 @@ fn a_bomb_stops_at_what_it_said() {
     refused("a size that overflows", with(claim));
     let claim = Raw { size: Some(1 << 40), ..raw(b'0', "refit/refit-2") };
     assert_eq!(refused("a size that is not there", with(claim)), ArchiveError::Truncated);
+}
+
+/// Where its size is not told, an archive of zeros is bounded by its own length, and a disk by its reserve.
+#[test]
+fn zeros_do_not_fill_a_disk() {
+    const MIB: u64 = 1 << 20;
+    let mut members = good();
+    members[1] = file("refit/refit", vec![0; 200 << 20]);
+    let zeros = archive(&members);
+    for (source, disk_bytes, most_taken, told) in [
+        (
+            Memory { no_ranges: true, ..Memory::of(zeros.clone()) },
+            300 * MIB,
+            65 * MIB,
+            "it unpacks to more than",
+        ),
+        (Memory { no_ranges: true, ..Memory::of(zeros.clone()) }, 50 * MIB, 48 * MIB, "bytes are needed"),
+        (Memory::of(zeros.clone()), 150 * MIB, 0, "bytes are needed"),
+        (Memory { no_total: true, ..Memory::of(zeros.clone()) }, 300 * MIB, 0, "bytes are needed"),
+    ] {
+        let host = Host::new();
+        let left = Arc::new(AtomicU64::new(disk_bytes));
+        let disk = RecordingDisk { left: Some(left.clone()), ..RecordingDisk::default() };
+        let error = host.install_on(&disk, &source).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+        let taken = disk_bytes - left.load(Ordering::Relaxed);
+        assert!(taken <= most_taken, "{taken} of {disk_bytes} bytes were written: {error}");
+        assert!(host.is_bare(), "{:#?}", host.tree());
+    }
+}
+
+#[test]
+fn the_cause_of_a_broken_header_is_told() {
+    let mut tar = tar(&good());
+    tar[512 + 124..512 + 136].copy_from_slice(b"not a number");
+    let sum: u32 =
+        (0..512).map(|at| if (148..156).contains(&at) { 32 } else { u32::from(tar[512 + at]) }).sum();
+    tar[512 + 148..512 + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let error = refused("a size that is no number", gzip(&tar));
+    let ArchiveError::Header { number: 2, why } = &error else { panic!("{error:?}") };
+    assert!(why.contains("not a number") && why.chars().count() <= 100, "{why}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ use archive_support::server::{Asked, Connection, Server, client};
 use archive_support::*;
 use refit_update::archive::{ResumingReader, SourceErrorKind};
 use refit_update::{
-    HttpsOptions, HttpsSource, InstallError, Installed, RealDisk, Source, SourceError, install,
+    HttpsOptions, HttpsSource, InstallError, Installed, Interrupt, Patience, RealDisk, Source, SourceError,
+    TransferLimits,
 };
 
 const PATH: &str = "/v1/artifacts/refit.tar.gz";
@@ -28,6 +29,10 @@ fn options() -> HttpsOptions {
     }
 }
 
+fn patience() -> Patience {
+    Patience::new(Duration::from_secs(600), Interrupt::never())
+}
+
 fn source(server: &Server) -> HttpsSource {
     HttpsSource::new(server.trust(), options()).unwrap()
 }
@@ -35,7 +40,7 @@ fn source(server: &Server) -> HttpsSource {
 fn fetch(server: &Server, host: &Host) -> Result<Installed, InstallError> {
     let url = server.url(PATH) + SECRET;
     let source = source(server);
-    let result = install(&RealDisk, &host.layout, &host.profile, &source, &url, &host.version, &|_, _| {});
+    let result = host.install_from(&RealDisk, &source, &[url], &TransferLimits::default());
     if let Err(error) = &result {
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         assert!(host.is_bare(), "{error}: {:#?}", host.tree());
@@ -133,7 +138,7 @@ fn a_server_without_ranges_is_asked_a_few_times() {
 fn a_shorter_file_than_the_range_is_a_changed_one() {
     let server =
         Server::start(|_, out| head(out, "416 Range Not Satisfiable", &["Content-Length: 0".into()]));
-    let error = source(&server).open(&server.url("/x"), 10).err().unwrap();
+    let error = source(&server).open(&server.url("/x"), 10, &patience()).err().unwrap();
     assert_eq!(error.kind, SourceErrorKind::Changed);
 }
 
@@ -147,14 +152,14 @@ fn what_the_server_answers_is_told_without_secrets() {
         [(404, false), (403, false), (204, false), (500, true), (503, true), (429, true)]
     {
         let url = server.url(&format!("/{status}/x?token=secret")).replace("https://", "https://me:secret@");
-        let error = source(&server).open(&url, 0).err().unwrap();
+        let error = source(&server).open(&url, 0, &patience()).err().unwrap();
         assert_eq!((&error.kind, error.is_transient()), (&SourceErrorKind::Status(status), transient));
         assert_eq!(error.url, server.url(&format!("/{status}/x")));
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
     // A range that nobody asked for, and one that makes no sense.
     for from in [0, 5] {
-        assert!(source(&server).open(&server.url("/206/x"), from).is_err());
+        assert!(source(&server).open(&server.url("/206/x"), from, &patience()).is_err());
     }
 }
 
@@ -178,11 +183,11 @@ fn redirects_are_followed_five_times_and_only_to_https() {
     });
     let source = source(&server);
     let mut text = String::new();
-    source.open(&server.url("/5"), 0).unwrap().body.read_to_string(&mut text).unwrap();
+    source.open(&server.url("/5"), 0, &patience()).unwrap().body.read_to_string(&mut text).unwrap();
     assert_eq!(text, "ok");
     for path in ["/6", "/circle", "/plain", "/file"] {
         let before = server.asked().len();
-        let error = source.open(&server.url(path), 0).err().unwrap();
+        let error = source.open(&server.url(path), 0, &patience()).err().unwrap();
         assert!(matches!(error.kind, SourceErrorKind::Redirect(_)), "{path}: {error}");
         assert!(!error.is_transient() && !format!("{error:?}").contains("secret"), "{error:?}");
         assert!(server.asked().len() - before <= 6, "{path}");
@@ -201,7 +206,7 @@ fn a_huge_header_is_refused() {
         let _ = write!(out, "Content-Length: 0\r\n\r\n");
     });
     for path in ["/many", "/large"] {
-        let error = source(&server).open(&server.url(path), 0).err().unwrap();
+        let error = source(&server).open(&server.url(path), 0, &patience()).err().unwrap();
         assert!(matches!(error.kind, SourceErrorKind::Unreachable(_)), "{error}");
     }
 }
@@ -227,10 +232,15 @@ fn silence_ends_and_slowness_does_not() {
     let source = source(&server);
     // It takes longer in all than any silence may.
     let mut text = String::new();
-    source.open(&server.url("/slow"), 0).unwrap().body.read_to_string(&mut text).unwrap();
+    source.open(&server.url("/slow"), 0, &patience()).unwrap().body.read_to_string(&mut text).unwrap();
     assert_eq!(text, "x".repeat(20));
     let began = Instant::now();
-    let error = source.open(&server.url("/silent"), 0).unwrap().body.read_to_string(&mut text).unwrap_err();
+    let error = source
+        .open(&server.url("/silent"), 0, &patience())
+        .unwrap()
+        .body
+        .read_to_string(&mut text)
+        .unwrap_err();
     assert!(error.to_string().contains("nothing came for"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(10));
     drop(release);
@@ -254,7 +264,9 @@ fn a_body_of_another_length_than_it_said_is_not_taken_for_whole() {
         let _ = out.write_all(b"longer than that");
     });
     let (source, url) = (source(&server), server.url("/x"));
-    let mut reader = ResumingReader::open(&source, &url, &|_, _| {}).unwrap();
+    let patience = patience();
+    let mut reader =
+        ResumingReader::open(&source, &url, &|_, _| {}, &patience, &TransferLimits::default()).unwrap();
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
     assert_eq!(bytes, b"longe");
@@ -281,7 +293,7 @@ fn an_archive_without_length_is_still_checked_for_its_end() {
 fn a_server_that_is_not_trusted_is_not_asked_again() {
     let server = Server::start(|_, out| head(out, "200 OK", &["Content-Length: 0".into()]));
     let stranger = HttpsSource::new(client(rustls::RootCertStore::empty()), options()).unwrap();
-    let error = stranger.open(&server.url("/x"), 0).err().unwrap();
+    let error = stranger.open(&server.url("/x"), 0, &patience()).err().unwrap();
     assert!(matches!(error.kind, SourceErrorKind::Untrusted(_)) && !error.is_transient(), "{error}");
     assert!(server.asked().is_empty());
 }
@@ -292,12 +304,12 @@ fn only_https_is_asked() {
     let strict =
         HttpsSource::new(server.trust(), HttpsOptions { http_on_loopback: false, ..options() }).unwrap();
     for url in ["http://127.0.0.1:1/x?secret", "ftp://a/x?secret", "file:///etc/passwd", "secret", ""] {
-        let error = strict.open(url, 0).err().unwrap();
+        let error = strict.open(url, 0, &patience()).err().unwrap();
         assert!(matches!(error.kind, SourceErrorKind::Address(_)), "{url}: {error}");
         assert!(url == "secret" || !format!("{error:?}").contains("secret"), "{error:?}");
     }
-    let error = source(&server).open("http://192.0.2.1/x", 0).err().unwrap();
+    let error = source(&server).open("http://192.0.2.1/x", 0, &patience()).err().unwrap();
     assert!(matches!(error.kind, SourceErrorKind::Address(_)), "{error}");
-    let error = source(&server).open("http://127.0.0.1:1/x", 0).err().unwrap();
+    let error = source(&server).open("http://127.0.0.1:1/x", 0, &patience()).err().unwrap();
     assert!(matches!(error.kind, SourceErrorKind::Unreachable(_)) && error.is_transient(), "{error}");
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use archive_support::*;
 use refit_update::archive::ArchiveError;
-use refit_update::{InstallError, Profile, RealDisk, install};
+use refit_update::{Download, InstallError, Interrupt, Profile, RealDisk, TransferLimits, install};
 
 const PLACED: [&str; 12] = [
     "bin/",
@@ -44,8 +44,14 @@ fn a_good_archive_becomes_a_complete_version() {
     let seen = Mutex::new(Vec::new());
     let progress = |bytes, total| seen.lock().unwrap().push((bytes, total));
     let source = Memory::of(archive.clone());
-    let installed =
-        install(&RealDisk, &host.layout, &host.profile, &source, URL, &host.version, &progress).unwrap();
+    let download = Download {
+        source: &source,
+        urls: &[URL.into()],
+        limits: &TransferLimits::default(),
+        interrupt: &Interrupt::never(),
+        progress: &progress,
+    };
+    let installed = install(&RealDisk, &host.layout, &host.profile, &host.version, download).unwrap();
     assert_eq!((installed.sha256.as_str(), installed.already), (sha256(&archive).as_str(), false));
     assert!(placed(&host), "{:#?}", host.tree());
     let total = archive.len() as u64;
@@ -122,6 +128,15 @@ fn a_checksum_that_is_wrong_or_absent_refuses_the_archive() {
     assert!(matches!(error, InstallError::ChecksumFile { .. }), "{error}");
     set(&"0".repeat(100_000));
     assert!(matches!(host.install(&source).unwrap_err(), InstallError::ChecksumFile { .. }));
+    let hex = sha256(&archive(&good()));
+    set(&format!("{hex}  refit-oss-v1.2.4-linux-amd64-bin.tar.gz\n"));
+    let error = host.install(&source).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("checksum of \"refit-oss-v1.2.4-linux-amd64-bin.tar.gz\", which is another file"),
+        "{error}"
+    );
     source.files.lock().unwrap().remove(&checksum);
     assert!(matches!(host.install(&source).unwrap_err(), InstallError::Source(_)));
     assert!(host.is_bare(), "{:#?}", host.tree());
@@ -220,15 +235,18 @@ fn large() -> Vec<Raw> {
 fn too_little_space_is_found_before_anything_is_written() {
     let host = Host::new();
     let tar = tar(&good());
-    let needed = tar.len() as u64 + (1 << 20);
-    let disk = RecordingDisk { free: Some(AtomicU64::new(needed - 1)), ..RecordingDisk::default() };
+    // A tenth of what is free stays free.
+    let enough = (tar.len() as u64 + (1 << 20)) * 10 / 9 + 1;
+    let free = enough - 10;
+    let needed = tar.len() as u64 + (1 << 20) + free / 10;
+    let disk = RecordingDisk { free: Some(AtomicU64::new(free)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &Memory::of(gzip(&tar))).unwrap_err();
     let text = error.to_string();
-    let InstallError::NoSpace { at, needed: said, free } = error else { panic!("{text}") };
-    assert_eq!((at, said, free), (host.layout.versions(), needed, needed - 1));
+    let InstallError::NoSpace { at, needed: said, free: found } = error else { panic!("{text}") };
+    assert_eq!((at, said, found), (host.layout.versions(), needed, free));
     assert!(text.contains(&needed.to_string()) && text.contains("versions"), "{text}");
     assert_eq!(disk.notes(), Vec::<String>::new());
-    let disk = RecordingDisk { free: Some(AtomicU64::new(needed)), ..RecordingDisk::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(enough)), ..RecordingDisk::default() };
     host.install_on(&disk, &Memory::of(gzip(&tar))).unwrap();
 }
 
@@ -236,9 +254,9 @@ fn too_little_space_is_found_before_anything_is_written() {
 fn space_that_goes_while_writing_is_noticed() {
     let host = Host::new();
     let source = Memory::of(archive(&large()));
-    let disk = RecordingDisk { free: Some(AtomicU64::new(210 << 20)), ..RecordingDisk::default() };
+    let disk = RecordingDisk { free: Some(AtomicU64::new(230 << 20)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &source).unwrap_err();
-    assert!(matches!(error, InstallError::NoSpace { free, .. } if free <= 105 << 20), "{error}");
+    assert!(matches!(error, InstallError::NoSpace { free, .. } if free <= 115 << 20), "{error}");
     assert!(host.is_bare(), "{:#?}", host.tree());
     let disk = RecordingDisk { room: Some(AtomicU64::new(1 << 20)), ..RecordingDisk::default() };
     let error = host.install_on(&disk, &source).unwrap_err();
@@ -257,7 +275,7 @@ fn without_a_length_a_guess_is_made() {
     let disk = RecordingDisk { free: Some(AtomicU64::new(1 << 20)), ..RecordingDisk::default() };
     let host = Host::new();
     let error = host.install_on(&disk, &source).unwrap_err();
-    let five_times = 5 * archive(&good()).len() as u64 + (1 << 20);
+    let five_times = 5 * archive(&good()).len() as u64 + (1 << 20) + (1 << 20) / 10;
     assert!(matches!(error, InstallError::NoSpace { needed, .. } if needed == five_times), "{error}");
 }
 

@@ -10,9 +10,9 @@ use refit_identity::{CaPin, public_client_config};
 use refit_types::{DataDir, UpdaterStatus, Version};
 use refit_update::{
     Clock, Connector, ControlPlane, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
-    HttpsOptions, HttpsSource, Journal, Layout, Lock, LockError, NoPackages, NoService, Packages, Profile,
-    RealDisk, Recovery, Service, Supervised, SystemPackages, Systemd, UpdateError, Updater, active_version,
-    is_installed, last_status, trusted_authorities,
+    HttpsOptions, HttpsSource, Interrupt, Journal, Layout, Lock, LockError, LockRequest, NoPackages,
+    NoService, Packages, Profile, RealDisk, Recovery, Service, Supervised, SystemPackages, Systemd,
+    TransferLimits, UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
 };
 
 use super::progress::ProgressLine;
@@ -30,6 +30,15 @@ pub(super) struct Host {
 
 /// How long an answer of the control plane may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a command that waits for the lock does to the updater that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Has it end its download, if it is at one.
+    EndingADownload,
+    /// Nothing.
+    UntilItIsDone,
+}
 
 /// A version, and the path of its updater.
 pub(super) type Installed = (Version, PathBuf);
@@ -99,10 +108,16 @@ impl Host {
     }
 
     /// Takes the lock as soon as it is free.
-    pub(super) fn wait_for_lock(&self, patience: Duration) -> Result<Lock, Failure> {
+    pub(super) fn wait_for_lock(&self, patience: Duration, wait: Wait) -> Result<Lock, Failure> {
         match Lock::take(&self.layout.lock()) {
             Err(held @ LockError::Held { .. }) => {
                 tracing::info!("Waiting: {held}");
+                let _request = match wait {
+                    Wait::EndingADownload => {
+                        Some(LockRequest::make(&self.layout.lock_wanted()).map_err(Failure::failed)?)
+                    }
+                    Wait::UntilItIsDone => None,
+                };
                 Lock::wait(&self.layout.lock(), patience).map_err(Failure::failed)
             }
             other => other.map_err(Failure::failed),
@@ -233,6 +248,7 @@ impl Connector for Host {
         let answers =
             HttpsOptions { connect: ANSWER_WITHIN, silence: ANSWER_WITHIN, ..HttpsOptions::default() };
         let bar = ProgressLine::new();
+        let wanted = self.layout.lock_wanted();
         Ok(Box::new(HttpsControlPlane {
             source: Box::new(source(HttpsOptions::default())?),
             answers: Box::new(source(answers)?),
@@ -240,7 +256,9 @@ impl Connector for Host {
             layout: &self.layout,
             profile: &self.profile,
             proxy: with_port(endpoint.proxy.clone()),
-            base_url: endpoint.base_url.clone(),
+            base_urls: endpoint.base_urls.clone(),
+            limits: TransferLimits::default(),
+            interrupt: Interrupt::when(move || LockRequest::is_made(&wanted)),
             progress: Box::new(move |bytes, total| bar.show(bytes, total)),
         }))
     }

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 use crate::invocation::Invocation;
 use crate::output::{self, Format};
 use crate::{stamp, version};
-use host::Host;
+use host::{Host, Wait};
 
 /// Keeps the agent of this host on the version that the cluster wants.
 #[derive(Debug, Parser)]
@@ -66,9 +66,9 @@ enum Command {
         /// The pin of the cluster's CA, where no public authority vouches for the control plane
         #[arg(long, value_name = "sha256:…")]
         ca_pin: Option<CaPin>,
-        /// Where archives are, if not at the control plane
-        #[arg(long, value_name = "URL")]
-        base_url: Option<String>,
+        /// Where archives are, if not at the control plane; several are tried in turn
+        #[arg(long, value_name = "URL,…", value_delimiter = ',')]
+        base_url: Option<Vec<String>>,
     },
     /// Update the agent if it is due
     #[command(after_help = "Examples:\n  refit-update update\n  refit-update update --now")]
@@ -155,16 +155,16 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
     match command {
         Command::Update { now: false } => update(&host),
         Command::Update { now: true } => {
-            let lock = host.wait_for_lock(PATIENCE)?;
+            let lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
             update_with(&host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
         }
         Command::Enable { proxy, ca_pin, base_url } => {
-            let _lock = host.wait_for_lock(PATIENCE)?;
+            let _lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
             enable(&host, proxy, ca_pin, base_url)
         }
         Command::Uninstall if host.is_bare()? => print_uninstalled(false),
         other => {
-            let _lock = host.wait_for_lock(PATIENCE)?;
+            let _lock = host.wait_for_lock(PATIENCE, Wait::EndingADownload)?;
             host.roll_back_interrupted()?;
             change(&host, other)
         }
@@ -249,11 +249,11 @@ fn enable(
     host: &Host,
     proxy: Option<String>,
     ca_pin: Option<CaPin>,
-    base_url: Option<String>,
+    base_urls: Option<Vec<String>>,
 ) -> Result<(), Failure> {
     host.roll_back_interrupted()?;
     let ca_pin = ca_pin.map(|pin| pin.to_string());
-    print_outcome(&host.with_updater(|updater| updater.enable(proxy, base_url, ca_pin, host))?)
+    print_outcome(&host.with_updater(|updater| updater.enable(proxy, base_urls, ca_pin, host))?)
 }
 
 /// The commands that do not ask the control plane.

@@ -3,19 +3,25 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
-use reqwest::blocking::{Client, Response};
+use reqwest::blocking::{Client, Request, Response};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{StatusCode, Url};
 
+use super::patience::LOOK_EVERY;
 use super::source::{innermost, pause_after, wrapped};
-use super::{Source, SourceError, SourceErrorKind, Transfer};
+use super::{Patience, Source, SourceError, SourceErrorKind, Transfer};
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_HEADERS: usize = 64;
 const MAX_ETAG: usize = 256;
+const CHUNK: usize = 32 * 1024;
+/// Chunks that may wait for the reader of a body: the bound of the memory.
+const WAITING: usize = 4;
 
 /// The timeouts of a download.
 #[derive(Debug, Clone)]
@@ -73,7 +79,13 @@ impl HttpsSource {
         Ok(Self { client, options })
     }
 
-    fn get(&self, url: &str, from: u64, etag: Option<&str>) -> Result<Transfer, SourceError> {
+    fn get(
+        &self,
+        url: &str,
+        from: u64,
+        etag: Option<&str>,
+        patience: &Patience,
+    ) -> Result<Transfer, SourceError> {
         let failed = |kind| SourceError::new(url, kind);
         let parsed = Url::parse(url).map_err(|error| failed(SourceErrorKind::Address(error.to_string())))?;
         if !is_allowed(&parsed, self.options.http_on_loopback) {
@@ -86,15 +98,36 @@ impl HttpsSource {
                 request = request.header(IF_RANGE, etag);
             }
         }
-        let response = request.send().map_err(|error| failed(self.classify(&error)))?;
-        self.transfer(response, from).map_err(failed)
+        let request = request.build().map_err(|error| failed(self.classify(&error)))?;
+        let (sender, parts) = sync_channel(WAITING);
+        let client = self.client.clone();
+        thread::Builder::new()
+            .name("transfer".into())
+            .spawn(move || transfer(&client, request, &sender))
+            .map_err(|error| failed(SourceErrorKind::Unreachable(error.to_string())))?;
+        self.receive(parts, from, patience).map_err(failed)
     }
 
-    fn transfer(&self, response: Response, from: u64) -> Result<Transfer, SourceErrorKind> {
-        let headers = response.headers();
+    fn receive(
+        &self,
+        parts: Receiver<Part>,
+        from: u64,
+        patience: &Patience,
+    ) -> Result<Transfer, SourceErrorKind> {
+        let (status, headers) = loop {
+            match parts.recv_timeout(LOOK_EVERY) {
+                Ok(Part::Head(status, headers)) => break (status, headers),
+                Ok(Part::Unanswered(error)) => return Err(self.classify(&error)),
+                Err(RecvTimeoutError::Timeout) => patience.check()?,
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(SourceErrorKind::Unreachable("the transfer ended unexpectedly".into()));
+                }
+            }
+        };
+        let headers = &headers;
         let etag = text(headers, ETAG.as_str()).filter(|etag| etag.len() <= MAX_ETAG).map(String::from);
         let length = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
-        let (starts_at, total) = match response.status() {
+        let (starts_at, total) = match status {
             StatusCode::OK => (0, length),
             StatusCode::PARTIAL_CONTENT if from > 0 => {
                 let range = text(headers, CONTENT_RANGE.as_str()).unwrap_or_default();
@@ -108,7 +141,14 @@ impl HttpsSource {
             }
             other => return Err(SourceErrorKind::Status(other.as_u16())),
         };
-        let body = Body { response, silence: self.options.silence };
+        let body = Body {
+            parts,
+            chunk: Vec::new(),
+            at: 0,
+            ended: false,
+            silence: self.options.silence,
+            patience: patience.clone(),
+        };
         Ok(Transfer { body: Box::new(body), total, etag, starts_at })
     }
 
@@ -136,36 +176,99 @@ impl HttpsSource {
 }
 
 impl Source for HttpsSource {
-    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError> {
-        self.get(url, from, None)
+    fn open(&self, url: &str, from: u64, patience: &Patience) -> Result<Transfer, SourceError> {
+        self.get(url, from, None, patience)
     }
 
-    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Transfer, SourceError> {
-        self.get(url, from, Some(etag))
+    fn resume(&self, url: &str, from: u64, etag: &str, patience: &Patience) -> Result<Transfer, SourceError> {
+        self.get(url, from, Some(etag), patience)
     }
 
-    fn pause(&self, failures: u32) {
-        std::thread::sleep(pause_after(self.options.pause, failures));
+    fn pause(&self, failures: u32, patience: &Patience) -> Result<(), SourceErrorKind> {
+        patience.sleep(pause_after(self.options.pause, failures))
     }
 }
 
+/// What a transfer's own thread has to tell.
+enum Part {
+    /// The server answers.
+    Head(StatusCode, HeaderMap),
+    /// It does not.
+    Unanswered(reqwest::Error),
+    /// Some of the body.
+    Bytes(Vec<u8>),
+    /// All of the body has come.
+    End,
+    /// The body broke off.
+    Broken(io::Error),
+}
+
+/// Carries a request out in a thread of its own: whoever waits for it can give up at any moment, and is not bound to the
+/// time-outs of the network. The thread ends with the transfer, or soon after nobody reads it.
+fn transfer(client: &Client, request: Request, parts: &SyncSender<Part>) {
+    let mut response = match client.execute(request) {
+        Ok(response) => response,
+        Err(error) => return drop(parts.send(Part::Unanswered(error))),
+    };
+    let mut part = Part::Head(response.status(), response.headers().clone());
+    while parts.send(part).is_ok() {
+        part = next_part(&mut response);
+        if let Part::End | Part::Broken(_) = part {
+            return drop(parts.send(part));
+        }
+    }
+}
+
+fn next_part(response: &mut Response) -> Part {
+    let mut chunk = vec![0; CHUNK];
+    match response.read(&mut chunk) {
+        Ok(0) => Part::End,
+        Ok(bytes) => {
+            chunk.truncate(bytes);
+            Part::Bytes(chunk)
+        }
+        Err(error) => Part::Broken(error),
+    }
+}
+
+/// The body of a transfer, as its reader sees it.
 struct Body {
-    response: Response,
+    parts: Receiver<Part>,
+    chunk: Vec<u8>,
+    at: usize,
+    ended: bool,
     silence: Duration,
+    patience: Patience,
+}
+
+impl Body {
+    fn broken(&self, error: &io::Error) -> io::Error {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<reqwest::Error>());
+        if inner.is_some_and(reqwest::Error::is_timeout) {
+            return io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {:?}", self.silence));
+        }
+        io::Error::new(error.kind(), innermost(error))
+    }
 }
 
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.response.read(buffer).map_err(|error| {
-            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<reqwest::Error>());
-            if inner.is_some_and(reqwest::Error::is_timeout) {
-                return io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("nothing came for {:?}", self.silence),
-                );
+        self.patience.check().map_err(io::Error::other)?;
+        while self.at == self.chunk.len() && !self.ended {
+            match self.parts.recv_timeout(LOOK_EVERY) {
+                Ok(Part::Bytes(chunk)) => (self.chunk, self.at) = (chunk, 0),
+                Ok(Part::Broken(error)) => return Err(self.broken(&error)),
+                Err(RecvTimeoutError::Timeout) => self.patience.check().map_err(io::Error::other)?,
+                Ok(Part::End) => self.ended = true,
+                Ok(Part::Head(..) | Part::Unanswered(_)) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the transfer ended unexpectedly"));
+                }
             }
-            io::Error::new(error.kind(), innermost(&error))
-        })
+        }
+        let bytes = buffer.len().min(self.chunk.len() - self.at);
+        buffer[..bytes].copy_from_slice(&self.chunk[self.at..self.at + bytes]);
+        self.at += bytes;
+        Ok(bytes)
     }
 }
 

@@ -15,7 +15,10 @@ use super::source::redacted;
 use super::space::{DiskSpace, MAX_UNPACKED, UnpackedSize};
 use super::tar_reader::TarReader;
 use super::unpack::Unpacker;
-use super::{ArchiveError, Progress, ResumingReader, Source, SourceError};
+use super::{
+    ArchiveError, Interrupt, Patience, Progress, ResumingReader, Source, SourceError, SourceErrorKind,
+    TransferLimits,
+};
 use crate::{Disk, Layout, Profile, create_dirs_durably, write_durably};
 
 /// A version that is complete on disk.
@@ -41,6 +44,16 @@ pub enum InstallError {
         /// Its address.
         url: String,
     },
+    /// The checksum file is of another file.
+    #[error(
+        "{url} is the checksum of {named:?}, which is another file: it is not used; publish the archive's own"
+    )]
+    OtherFile {
+        /// Its address.
+        url: String,
+        /// The file that it names.
+        named: String,
+    },
     /// The archive does not match its checksum.
     #[error(
         "{url} has the SHA-256 {found}, and {url}.sha256 says {expected}: it is not installed; publish both again"
@@ -62,7 +75,7 @@ pub enum InstallError {
         error: ArchiveError,
     },
     /// The disk is too small.
-    #[error("{needed} bytes are needed on the file system of {at}, and {free} are free: make room there", at = .at.display())]
+    #[error("{needed} bytes are needed on the file system of {at}, with what must stay free, and {free} are free: make room there", at = .at.display())]
     NoSpace {
         /// Where it would be written.
         at: PathBuf,
@@ -96,6 +109,36 @@ impl InstallError {
         let path = path.to_owned();
         move |error| Self::Disk { what, path, error }
     }
+
+    /// Whether a person's command ended the download.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Self::Source(error) if error.kind == SourceErrorKind::Stopped)
+    }
+
+    /// Whether another mirror may do better.
+    fn is_of_the_mirror(&self) -> bool {
+        match self {
+            Self::Source(_) => !self.is_stopped(),
+            Self::ChecksumFile { .. } | Self::OtherFile { .. } => true,
+            Self::Mismatch { .. } | Self::Archive { .. } => true,
+            Self::NoSpace { .. } | Self::Name { .. } | Self::Disk { .. } => false,
+        }
+    }
+}
+
+/// Where an archive comes from, and how long it may take.
+#[derive(Clone, Copy)]
+pub struct Download<'a> {
+    /// The network.
+    pub source: &'a dyn Source,
+    /// The addresses of the archive, tried in this order.
+    pub urls: &'a [String],
+    /// How slow and how long it may be.
+    pub limits: &'a TransferLimits,
+    /// Whether a person waits for the host.
+    pub interrupt: &'a Interrupt,
+    /// Shows how it goes.
+    pub progress: Progress<'a>,
 }
 
 /// Downloads, verifies and unpacks a version in one pass. After a power cut the version is complete or missing; one that
@@ -104,10 +147,8 @@ pub fn install(
     disk: &dyn Disk,
     layout: &Layout,
     profile: &Profile,
-    source: &dyn Source,
-    url: &str,
     version: &Version,
-    progress: Progress<'_>,
+    download: Download<'_>,
 ) -> Result<Installed, InstallError> {
     check_names(profile)?;
     let directory = layout.version(version);
@@ -115,24 +156,26 @@ pub fn install(
         return Ok(Installed { directory, sha256, already: true });
     }
     let part = layout.versions().join(format!("{version}.part"));
-    let attempt = Attempt { disk, layout, profile, source, url, version, progress, part: &part };
-    let mut beginnings = 0;
-    let sha256 = loop {
-        beginnings += 1;
-        match attempt.run() {
-            Ok(sha256) => break sha256,
-            Err(InstallError::Source(error)) if error.needs_restart() && beginnings < MAX_TRIES => {
-                tracing::warn!(%error, "the download is restarted");
-                attempt.clean();
-                source.pause(beginnings);
+    let mirrors = u32::try_from(download.urls.len()).unwrap_or(u32::MAX);
+    let mut tried = 0;
+    for url in download.urls {
+        tracing::info!("Downloading {version} from {}", redacted(url));
+        // Each has its share of the time, so that the last is reached however slow the others are.
+        let patience = Patience::new(download.limits.archive / mirrors, download.interrupt.clone());
+        let attempt = Attempt { disk, layout, profile, download, url, version, patience, part: &part };
+        match attempt.run_with_restarts() {
+            Ok(sha256) => return Ok(Installed { directory, sha256, already: false }),
+            Err(error) if error.is_of_the_mirror() && tried + 1 < mirrors => {
+                tried += 1;
+                tracing::warn!("{error}; the next mirror is tried");
+                let pause = Patience::new(download.limits.archive, download.interrupt.clone());
+                let stopped = |kind| InstallError::Source(SourceError::new(url, kind));
+                download.source.pause(tried, &pause).map_err(stopped)?;
             }
-            Err(error) => {
-                attempt.clean();
-                return Err(error);
-            }
+            Err(error) => return Err(error),
         }
-    };
-    Ok(Installed { directory, sha256, already: false })
+    }
+    Err(SourceError::new("", SourceErrorKind::Address("no mirror is named".into())).into())
 }
 
 fn check_names(profile: &Profile) -> Result<(), InstallError> {
@@ -158,19 +201,41 @@ struct Attempt<'a> {
     disk: &'a dyn Disk,
     layout: &'a Layout,
     profile: &'a Profile,
-    source: &'a dyn Source,
+    download: Download<'a>,
     url: &'a str,
     version: &'a Version,
-    progress: Progress<'a>,
+    patience: Patience,
     part: &'a Path,
 }
 
 impl Attempt<'_> {
+    fn run_with_restarts(&self) -> Result<String, InstallError> {
+        let mut beginnings = 0;
+        loop {
+            beginnings += 1;
+            match self.run() {
+                Err(InstallError::Source(error)) if error.needs_restart() && beginnings < MAX_TRIES => {
+                    tracing::warn!(%error, "the download is restarted");
+                    self.clean();
+                    let paused = self.download.source.pause(beginnings, &self.patience);
+                    paused.map_err(|kind| SourceError::new(self.url, kind))?;
+                }
+                Err(error) => {
+                    self.clean();
+                    return Err(error);
+                }
+                Ok(sha256) => return Ok(sha256),
+            }
+        }
+    }
+
     fn run(&self) -> Result<String, InstallError> {
         self.remove(self.part)?;
-        let expected = checksum::fetch(self.source, self.url)?;
-        let download = ResumingReader::open(self.source, self.url, self.progress)?;
-        let unpacked = UnpackedSize::request(self.source, self.url, &download);
+        let Download { source, limits, interrupt, progress, .. } = self.download;
+        let for_checksum = Patience::new(limits.checksum, interrupt.clone());
+        let expected = checksum::fetch(source, self.url, &for_checksum, limits)?;
+        let download = ResumingReader::open(source, self.url, progress, &self.patience, limits)?;
+        let unpacked = UnpackedSize::request(source, self.url, &download, &self.patience);
         if matches!(unpacked, UnpackedSize::Reported(bytes) if bytes > MAX_UNPACKED) {
             return Err(self.refused(ArchiveError::TooLarge(MAX_UNPACKED)));
         }

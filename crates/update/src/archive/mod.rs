@@ -6,6 +6,7 @@ mod destination;
 mod error;
 mod https;
 mod install;
+mod patience;
 mod pipe;
 mod resume;
 mod source;
@@ -15,9 +16,9 @@ mod unpack;
 
 pub use error::ArchiveError;
 pub use https::{HttpsOptions, HttpsSource};
-pub use install::{InstallError, Installed, install};
+pub use install::{Download, InstallError, Installed, install};
+pub use patience::{Interrupt, Patience, TransferLimits};
 pub use resume::ResumingReader;
-pub(crate) use source::redacted;
 pub use source::{Source, SourceError, SourceErrorKind, Transfer};
 
 /// Called with how many bytes have arrived, and of how many if that is known, from the thread that downloads.

@@ -2,8 +2,10 @@
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use super::{Progress, Source, SourceError, SourceErrorKind, Transfer};
+use super::patience::RateMeter;
+use super::{Patience, Progress, Source, SourceError, SourceErrorKind, Transfer, TransferLimits};
 
 /// Failures in a row, without a byte between them, after which a download fails.
 pub(super) const MAX_TRIES: u32 = 5;
@@ -18,17 +20,25 @@ pub struct ResumingReader<'a> {
     at: u64,
     failures: u32,
     progress: Progress<'a>,
+    patience: &'a Patience,
+    rate: RateMeter,
     stop: &'a AtomicBool,
 }
 
 impl<'a> ResumingReader<'a> {
     /// Begins a download.
-    pub fn open(source: &'a dyn Source, url: &'a str, progress: Progress<'a>) -> Result<Self, SourceError> {
+    pub fn open(
+        source: &'a dyn Source,
+        url: &'a str,
+        progress: Progress<'a>,
+        patience: &'a Patience,
+        limits: &TransferLimits,
+    ) -> Result<Self, SourceError> {
         let mut failures = 0;
         let transfer = loop {
-            match source.open(url, 0) {
+            match source.open(url, 0, patience) {
                 Ok(transfer) => break transfer,
-                Err(error) => pause_or_fail(source, error, &mut failures)?,
+                Err(error) => pause_or_fail(source, error, &mut failures, patience)?,
             }
         };
         if transfer.starts_at != 0 {
@@ -37,7 +47,8 @@ impl<'a> ResumingReader<'a> {
                 SourceErrorKind::InvalidResponse("it does not start at the first byte".into()),
             ));
         }
-        Ok(Self { source, url, transfer, at: 0, failures, progress, stop: &NEVER })
+        let rate = RateMeter::new(limits);
+        Ok(Self { source, url, transfer, at: 0, failures, progress, patience, rate, stop: &NEVER })
     }
 
     /// Fails at the next interruption once `stop` is set.
@@ -57,14 +68,20 @@ impl<'a> ResumingReader<'a> {
 
     /// Like `read`, but with the kind of the error.
     pub fn next_bytes(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        let began = Instant::now();
         loop {
+            self.patience.check().map_err(|kind| SourceError::new(self.url, kind))?;
             let error = match self.transfer.body.read(buffer) {
                 Ok(0) if buffer.is_empty() => return Ok(0),
                 Ok(0) => match self.transfer.total {
                     Some(total) if self.at < total => format!("it ended after {} of {total} bytes", self.at),
                     _ => return Ok(0),
                 },
-                Ok(bytes) => return self.count(bytes).map(|()| bytes),
+                Ok(bytes) => {
+                    let slow = self.rate.count(bytes as u64, began.elapsed());
+                    slow.map_err(|kind| SourceError::new(self.url, kind))?;
+                    return self.count(bytes).map(|()| bytes);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error.to_string(),
             };
@@ -89,13 +106,13 @@ impl<'a> ResumingReader<'a> {
         let mut error = SourceError::new(self.url, kind);
         loop {
             tracing::debug!(%error, at = self.at, "download interrupted");
-            pause_or_fail(self.source, error, &mut self.failures)?;
+            pause_or_fail(self.source, error, &mut self.failures, self.patience)?;
             if self.stop.load(Ordering::Relaxed) {
                 return Err(SourceError::new(self.url, SourceErrorKind::GivenUp));
             }
             let transfer = match &self.transfer.etag {
-                Some(etag) => self.source.resume(self.url, self.at, etag),
-                None => self.source.open(self.url, self.at),
+                Some(etag) => self.source.resume(self.url, self.at, etag, self.patience),
+                None => self.source.open(self.url, self.at, self.patience),
             };
             match transfer {
                 Ok(transfer) => return self.continue_with(transfer),
@@ -125,13 +142,16 @@ pub(super) fn pause_or_fail(
     source: &dyn Source,
     error: SourceError,
     failures: &mut u32,
+    patience: &Patience,
 ) -> Result<(), SourceError> {
     *failures += 1;
+    // A transfer that broke because the time was over, or a person waits, ends for that reason.
+    let ended = |kind| SourceError { url: error.url.clone(), kind };
+    patience.check().map_err(ended)?;
     if !error.is_transient() || *failures >= MAX_TRIES {
         return Err(error);
     }
-    source.pause(*failures);
-    Ok(())
+    source.pause(*failures, patience).map_err(ended)
 }
 
 impl Read for ResumingReader<'_> {

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 use std::io::Read;
-use std::thread;
 use std::time::Duration;
+
+use super::Patience;
 
 /// A file that is being downloaded.
 pub struct Transfer {
@@ -19,18 +20,18 @@ pub struct Transfer {
 
 /// Where archives come from: a seam, so that tests can inject network errors.
 pub trait Source: Send + Sync {
-    /// Opens a file from an offset on.
-    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError>;
+    /// Opens a file from an offset on. Its body fails when the patience is over.
+    fn open(&self, url: &str, from: u64, patience: &Patience) -> Result<Transfer, SourceError>;
 
     /// Like `open`, but the server starts at 0 if the file no longer has that `etag`.
-    fn resume(&self, url: &str, from: u64, etag: &str) -> Result<Transfer, SourceError> {
+    fn resume(&self, url: &str, from: u64, etag: &str, patience: &Patience) -> Result<Transfer, SourceError> {
         let _ = etag;
-        self.open(url, from)
+        self.open(url, from, patience)
     }
 
     /// Waits before the next try, after `failures` failed ones.
-    fn pause(&self, failures: u32) {
-        thread::sleep(pause_after(Duration::from_secs(1), failures));
+    fn pause(&self, failures: u32, patience: &Patience) -> Result<(), SourceErrorKind> {
+        patience.sleep(pause_after(Duration::from_secs(1), failures))
     }
 }
 
@@ -81,6 +82,22 @@ pub enum SourceErrorKind {
     /// An interrupted download cannot be resumed, because the server does not support ranges.
     #[error("the server cannot go on where a download broke off: it has to begin anew")]
     NoRanges,
+    /// The server sends too slowly.
+    #[error("only {bytes} bytes came in {} s of waiting, and a download needs {least}: the server or the network is too slow", .waited.as_secs())]
+    TooSlow {
+        /// What came.
+        bytes: u64,
+        /// While so long was waited.
+        waited: Duration,
+        /// What should have come.
+        least: u64,
+    },
+    /// It takes too long in all.
+    #[error("it was not complete within {0:?}")]
+    TooLong(Duration),
+    /// A person's command needs the host.
+    #[error("a command of an operator ended the download")]
+    Stopped,
     /// The reader no longer wants the rest.
     #[error("the download was given up")]
     GivenUp,

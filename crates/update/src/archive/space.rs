@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::install::InstallError;
-use super::{ResumingReader, Source};
+use super::{Patience, ResumingReader, Source};
 use crate::Disk;
 
 /// The largest size of an unpacked archive.
@@ -15,7 +15,15 @@ const SLACK: u64 = 1 << 20;
 const ASSUMED: u64 = 1 << 30;
 /// Agents unpack to three or four times their archive.
 const ESTIMATED_RATIO: u64 = 5;
-const CHECK_EVERY: u64 = 64 << 20;
+/// No agent unpacks to more; only asked of archives that do not tell their size.
+const MAX_RATIO: u64 = 20;
+/// Small archives may, if they are this small unpacked.
+const SMALL: u64 = 64 << 20;
+/// What stays free on the disk, whatever an archive unpacks to: logs and databases of the host need it.
+const MAX_RESERVE: u64 = 64 << 20;
+/// Of a small disk, that part of what is free.
+const RESERVED_PART: u64 = 10;
+const CHECK_EVERY: (u64, u64) = (128 << 10, 8 << 20);
 
 /// The size of an archive after unpacking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,16 +31,31 @@ pub(super) enum UnpackedSize {
     /// As the last bytes of the archive report it.
     Reported(u64),
     /// Estimated from its compressed size.
-    Estimated(u64),
+    Estimated {
+        /// What it is likely to be.
+        bytes: u64,
+        /// What it cannot exceed.
+        at_most: u64,
+    },
 }
 
 impl UnpackedSize {
     /// Asks for the last four bytes of a gzip file, which hold the size modulo 4 GiB.
-    pub(super) fn request(source: &dyn Source, url: &str, download: &ResumingReader<'_>) -> Self {
-        let Some(total) = download.total() else { return Self::Estimated(ASSUMED) };
-        match last_bytes(source, url, total, download.etag()) {
+    pub(super) fn request(
+        source: &dyn Source,
+        url: &str,
+        download: &ResumingReader<'_>,
+        patience: &Patience,
+    ) -> Self {
+        let Some(total) = download.total() else {
+            return Self::Estimated { bytes: ASSUMED, at_most: ASSUMED };
+        };
+        match last_bytes(source, url, total, download.etag(), patience) {
             Some(last) => Self::Reported(full_size(u32::from_le_bytes(last), total)),
-            None => Self::Estimated(total.saturating_mul(ESTIMATED_RATIO)),
+            None => Self::Estimated {
+                bytes: total.saturating_mul(ESTIMATED_RATIO),
+                at_most: total.saturating_mul(MAX_RATIO).max(SMALL),
+            },
         }
     }
 
@@ -40,22 +63,28 @@ impl UnpackedSize {
     pub(super) fn limit(self) -> u64 {
         match self {
             Self::Reported(bytes) => bytes.min(MAX_UNPACKED),
-            Self::Estimated(_) => MAX_UNPACKED,
+            Self::Estimated { at_most, .. } => at_most.min(MAX_UNPACKED),
         }
     }
 
     fn bytes(self) -> u64 {
         match self {
-            Self::Reported(bytes) | Self::Estimated(bytes) => bytes,
+            Self::Reported(bytes) | Self::Estimated { bytes, .. } => bytes,
         }
     }
 }
 
-fn last_bytes(source: &dyn Source, url: &str, total: u64, etag: Option<&str>) -> Option<[u8; 4]> {
+fn last_bytes(
+    source: &dyn Source,
+    url: &str,
+    total: u64,
+    etag: Option<&str>,
+    patience: &Patience,
+) -> Option<[u8; 4]> {
     let from = total.checked_sub(4).filter(|from| *from > 0)?;
     let transfer = match etag {
-        Some(etag) => source.resume(url, from, etag),
-        None => source.open(url, from),
+        Some(etag) => source.resume(url, from, etag, patience),
+        None => source.open(url, from, patience),
     };
     let mut transfer = transfer.ok()?;
     if transfer.starts_at != from || transfer.total != Some(total) || transfer.etag.as_deref() != etag {
@@ -82,15 +111,30 @@ pub(super) struct DiskSpace<'a> {
     disk: &'a dyn Disk,
     at: PathBuf,
     unpacked: UnpackedSize,
+    reserve: u64,
     next_check: u64,
 }
 
 impl<'a> DiskSpace<'a> {
     /// Fails before anything is written if there is too little.
     pub(super) fn check(disk: &'a dyn Disk, at: &Path, unpacked: UnpackedSize) -> Result<Self, InstallError> {
-        let space = Self { disk, at: at.to_owned(), unpacked, next_check: CHECK_EVERY };
-        space.require(unpacked.bytes().saturating_add(SLACK))?;
+        let free = disk.free_bytes(at).map_err(InstallError::on("look for space at", at))?;
+        let reserve = MAX_RESERVE.min(free / RESERVED_PART);
+        let mut space = Self { disk, at: at.to_owned(), unpacked, reserve, next_check: 0 };
+        space.next_check = space.check_every();
+        let needed = space.needed(0);
+        space.enough(needed, free)?;
         Ok(space)
+    }
+
+    /// Less than the reserve, so that it is never used up between two checks.
+    fn check_every(&self) -> u64 {
+        (self.reserve / 2).clamp(CHECK_EVERY.0, CHECK_EVERY.1)
+    }
+
+    fn needed(&self, taken: u64) -> u64 {
+        let rest = self.unpacked.bytes().saturating_sub(taken);
+        rest.saturating_add(SLACK).saturating_add(self.reserve)
     }
 
     /// Checks again now and then, because other processes write to the same disk.
@@ -98,19 +142,19 @@ impl<'a> DiskSpace<'a> {
         if taken < self.next_check {
             return Ok(());
         }
-        self.next_check = taken + CHECK_EVERY;
-        self.require(self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK))
+        self.next_check = taken + self.check_every();
+        let free = self.disk.free_bytes(&self.at).map_err(InstallError::on("look for space at", &self.at))?;
+        self.enough(self.needed(taken), free)
     }
 
     /// The error for a write that found the disk full.
     pub(super) fn full_error(&self, taken: u64) -> InstallError {
-        let needed = self.unpacked.bytes().saturating_sub(taken).saturating_add(SLACK);
+        let needed = self.needed(taken);
         let free = self.disk.free_bytes(&self.at).unwrap_or_default();
         InstallError::NoSpace { at: self.at.clone(), needed, free }
     }
 
-    fn require(&self, needed: u64) -> Result<(), InstallError> {
-        let free = self.disk.free_bytes(&self.at).map_err(InstallError::on("look for space at", &self.at))?;
+    fn enough(&self, needed: u64, free: u64) -> Result<(), InstallError> {
         if free < needed {
             return Err(InstallError::NoSpace { at: self.at.clone(), needed, free });
         }

@@ -9,6 +9,8 @@ use super::ArchiveError;
 const BLOCK: usize = 512;
 const MAX_MEMBERS: usize = 10_000;
 const MAX_NAME: usize = 1024;
+/// Where the cause of an error is cut: it may quote the archive.
+const MAX_CAUSE: usize = 100;
 /// The limit of a header that describes the next member: times, owners, a long name.
 const MAX_DESCRIPTION: u64 = 64 * 1024;
 
@@ -223,7 +225,8 @@ impl<R: Read> TarReader<R> {
     }
 
     fn invalid_header(&self, error: io::Error) -> ArchiveError {
-        self.header_error(error.to_string().get(..100).unwrap_or("a number is none"))
+        let text: String = error.to_string().chars().take(MAX_CAUSE).collect();
+        self.header_error(&text)
     }
 
     fn skip_body(&mut self) -> Result<(), ArchiveError> {

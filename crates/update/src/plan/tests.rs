@@ -198,12 +198,13 @@ fn only_an_enabled_host_with_a_proxy_asks() {
         enabled: true,
         proxy: proxy(),
         base_url: Some("https://mirror.example.com".into()),
+        mirrors: vec!["https://other.example.com".into()],
         ca_pin: Some("sha256:aa".into()),
         ..Config::default()
     };
     let endpoint = Endpoint {
         proxy: "refit.example.com:3080".into(),
-        base_url: Some("https://mirror.example.com".into()),
+        base_urls: ["https://mirror.example.com", "https://other.example.com"].map(Into::into).into(),
         ca_pin: Some("sha256:aa".into()),
     };
     assert_eq!(endpoint_to_ask(&config), Ok(endpoint));

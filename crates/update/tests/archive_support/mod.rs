@@ -9,14 +9,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use refit_types::Version;
 use refit_update::archive::{Source, SourceError, SourceErrorKind, Transfer};
-use refit_update::{Disk, FileKind, InstallError, Installed, Layout, Profile, RealDisk, install};
+use refit_update::{
+    Disk, Download, FileKind, InstallError, Installed, Interrupt, Layout, Patience, Profile, RealDisk,
+    TransferLimits, install,
+};
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
@@ -154,7 +157,8 @@ impl Memory {
 
     pub fn put(&self, archive: Vec<u8>) {
         let mut files = self.files.lock().unwrap();
-        files.insert(format!("{URL}.sha256"), format!("{}  x.tar.gz\n", sha256(&archive)).into_bytes());
+        let name = URL.rsplit('/').next().unwrap();
+        files.insert(format!("{URL}.sha256"), format!("{}  {name}\n", sha256(&archive)).into_bytes());
         files.insert(URL.into(), archive);
     }
 
@@ -178,7 +182,7 @@ impl Read for Breaks {
 }
 
 impl Source for Memory {
-    fn open(&self, url: &str, from: u64) -> Result<Transfer, SourceError> {
+    fn open(&self, url: &str, from: u64, _: &Patience) -> Result<Transfer, SourceError> {
         let opened = self.opened.fetch_add(1, Ordering::Relaxed);
         let mut changes = self.changes.lock().unwrap();
         if changes.as_ref().is_some_and(|(at, _)| opened >= *at) {
@@ -199,9 +203,10 @@ impl Source for Memory {
         })
     }
 
-    fn pause(&self, failures: u32) {
+    fn pause(&self, failures: u32, patience: &Patience) -> Result<(), SourceErrorKind> {
         assert!(failures > 0);
         self.pauses.fetch_add(1, Ordering::Relaxed);
+        patience.check()
     }
 }
 
@@ -229,7 +234,19 @@ impl Host {
     }
 
     pub fn install_on(&self, disk: &dyn Disk, source: &dyn Source) -> Result<Installed, InstallError> {
-        install(disk, &self.layout, &self.profile, source, URL, &self.version, &|_, _| {})
+        self.install_from(disk, source, &[URL.into()], &TransferLimits::default())
+    }
+
+    pub fn install_from(
+        &self,
+        disk: &dyn Disk,
+        source: &dyn Source,
+        urls: &[String],
+        limits: &TransferLimits,
+    ) -> Result<Installed, InstallError> {
+        let (interrupt, progress) = (&Interrupt::never(), &|_, _| {});
+        let download = Download { source, urls, limits, interrupt, progress };
+        install(disk, &self.layout, &self.profile, &self.version, download)
     }
 
     pub fn directory(&self) -> PathBuf {
@@ -277,6 +294,8 @@ pub struct RecordingDisk {
     pub free: Option<AtomicU64>,
     /// Writes fail once that many bytes were written in all.
     pub room: Option<AtomicU64>,
+    /// A disk of its own that has so much left, and loses it by what is written.
+    pub left: Option<Arc<AtomicU64>>,
 }
 
 impl RecordingDisk {
@@ -299,7 +318,7 @@ impl RecordingDisk {
     }
 }
 
-struct LimitedFile(Box<dyn Write + Send>, Option<u64>);
+struct LimitedFile(Box<dyn Write + Send>, Option<u64>, Option<Arc<AtomicU64>>);
 
 impl Write for LimitedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -308,6 +327,11 @@ impl Write for LimitedFile {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             *room -= bytes.len() as u64;
+        }
+        if let Some(left) = &self.2 {
+            let taken = |left: u64| left.checked_sub(bytes.len() as u64);
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
+                .map_err(|_| io::Error::from(io::ErrorKind::StorageFull))?;
         }
         self.0.write(bytes)
     }
@@ -335,6 +359,9 @@ impl Disk for RecordingDisk {
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        if let Some(left) = &self.left {
+            return Ok(left.load(Ordering::Relaxed));
+        }
         let Some(free) = &self.free else { return RealDisk.free_bytes(path) };
         // Half of it is gone at each look: others write too.
         Ok(free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(free / 2)).unwrap())
@@ -348,7 +375,7 @@ impl Disk for RecordingDisk {
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Write + Send>> {
         self.note("create", path)?;
         let room = self.room.as_ref().map(|room| room.load(Ordering::Relaxed));
-        Ok(Box::new(LimitedFile(RealDisk.create_file(path, mode)?, room)))
+        Ok(Box::new(LimitedFile(RealDisk.create_file(path, mode)?, room, self.left.clone())))
     }
 
     fn set_access(&self, path: &Path, owner: (u32, u32), mode: u32) -> io::Result<()> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
-    Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, HostError,
-    IdentityFacts, Layout, Packages, ProbeError, Profile, Service, ServiceState, Updater, active_version,
-    create_dirs_durably, write_durably,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError,
+    HostError, IdentityFacts, Layout, Packages, ProbeError, Profile, Service, ServiceState, Updater,
+    active_version, create_dirs_durably, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -264,11 +264,11 @@ impl<G: Platform> ControlPlane for Client<'_, G> {
         Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt })
     }
 
-    fn fetch(&self, answer: &Answer) -> Result<(), HostError> {
+    fn fetch(&self, answer: &Answer) -> Result<(), FetchError> {
         if let Some(reason) = self.0.state.lock().unwrap().no_download {
-            return Err(HostError(reason.into()));
+            return Err(HostError(reason.into()).into());
         }
-        self.0.unpack(&answer.version).map_err(|error| HostError(error.to_string()))
+        self.0.unpack(&answer.version).map_err(|error| HostError(error.to_string()).into())
     }
 }
 
