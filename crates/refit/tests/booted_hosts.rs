@@ -17,6 +17,8 @@ mod host;
 mod package;
 #[path = "booted_hosts/power.rs"]
 mod power;
+#[path = "booted_hosts/races.rs"]
+mod races;
 #[path = "booted_hosts/readme.rs"]
 mod readme;
 #[path = "booted_hosts/relay.rs"]

@@ -6,6 +6,8 @@
 mod cluster;
 #[path = "supervisor/supervisor.rs"]
 mod supervisor;
+#[path = "supervisor/unproved.rs"]
+mod unproved;
 
 use std::cell::Cell;
 use std::process::Stdio;

@@ -127,11 +127,15 @@ pub fn has_arrived(plan: &Plan, report: &Report) -> bool {
 }
 
 /// Whether the active updater's recorded version differs from the running one: the update is on probation, or the
-/// updater was interrupted and corrects its record at the next run.
+/// updater was interrupted and corrects its record at the next run. Or the version was installed while no agent ran, and
+/// may still go back to the one before.
 fn is_proving(report: &Report) -> bool {
-    let updater = report.updater.as_deref().filter(|updater| updater.agent_updates_enabled);
-    let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
-    installed.is_some_and(|installed| *installed != report.version)
+    let Some(updater) = report.updater.as_deref().filter(|updater| updater.agent_updates_enabled) else {
+        return false;
+    };
+    let installed = updater.agent_version_installed.as_ref();
+    let is_unproved = updater.unproved && updater.agent_version_previous.is_some();
+    is_unproved || installed.is_some_and(|installed| *installed != report.version)
 }
 
 fn hold(plan: &Plan, report: &Report) -> Option<String> {
@@ -188,5 +192,15 @@ mod tests {
         assert!(!proving(installed("1.1.0", true)));
         assert!(!proving(installed("1.0.0", false)), "it says what it did when it was last in charge");
         assert!(!proving(installed("", true)) && !proving(None), "nobody can tell");
+        let unproved = |previous: &str| {
+            let agent_version_previous = previous.parse().ok();
+            installed("1.1.0", true).map(|status| UpdaterStatus {
+                unproved: true,
+                agent_version_previous,
+                ..status
+            })
+        };
+        assert!(proving(unproved("1.0.0")), "it was installed while no agent ran");
+        assert!(!proving(unproved("")), "a first installation cannot go back");
     }
 }

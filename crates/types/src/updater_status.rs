@@ -36,6 +36,9 @@ pub struct UpdaterStatus {
     /// Why the updater does not do what the cluster wants, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Whether the installed version was switched to while no agent ran, and has not proved since that it works.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unproved: bool,
     /// How often in a row the version of the last failure has failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
@@ -45,6 +48,11 @@ pub struct UpdaterStatus {
     /// What keeps the update from beginning. Not a failure of the version: nothing was switched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<UpdateObstacle>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn is_zero(count: &u32) -> bool {

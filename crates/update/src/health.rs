@@ -27,14 +27,14 @@ pub(crate) enum Verdict {
     Unhealthy(String),
 }
 
-/// Waits until an agent of the version, started after `since`, is healthy and stays so. `is_reachable` asks the control
+/// Waits until an agent of the version, started after `since` if that is given, is healthy and stays so. `is_reachable` asks the control
 /// plane: an agent that is not connected is unhealthy only while the updater can reach it.
 pub(crate) fn wait(
     agent: &dyn Agent,
     clock: &dyn Clock,
     is_reachable: &dyn Fn() -> bool,
     version: &Version,
-    since: Timestamp,
+    since: Option<Timestamp>,
 ) -> Verdict {
     let begin = clock.now();
     let asked = Cell::new(None::<(Timestamp, bool)>);
@@ -79,14 +79,14 @@ fn check(
     condition: Option<Condition>,
     is_reachable: &dyn Fn() -> bool,
     version: &Version,
-    since: Timestamp,
+    since: Option<Timestamp>,
 ) -> Result<Condition, String> {
     let Some(condition) = condition else { return Err("no agent answers".into()) };
     if condition.version != *version {
         return Err(format!("the agent that answers is {}", condition.version));
     }
     // Service managers may know start times only to the second.
-    if condition.started_at.as_second() < since.as_second() {
+    if since.is_some_and(|since| condition.started_at.as_second() < since.as_second()) {
         return Err("the agent ignored the restart".into());
     }
     // A good version on a host without a network is not broken.

@@ -37,8 +37,26 @@ pub enum ServiceState {
     Stopped,
 }
 
+/// Something that is kept from happening until this is dropped.
+pub type Guard = Box<dyn Debug + Send>;
+
+/// Whether a service manager runs the agent.
+#[derive(Debug)]
+pub enum Manager {
+    /// One does: it is asked, and started and stopped by requests.
+    Present,
+    /// None does, and none can begin to before the guard is dropped.
+    Absent(Guard),
+}
+
 /// Starts and stops the agent, and runs its updater: a service manager.
 pub trait Service: Debug + Send + Sync {
+    /// Whether there is a service manager now. Asked right before the first change of a switch, because a supervisor may
+    /// have started since the command did.
+    fn manager(&self) -> Result<Manager, HostError> {
+        Ok(Manager::Present)
+    }
+
     /// Whether the agent starts at boot.
     fn is_enabled(&self) -> Result<bool, HostError>;
 
@@ -62,6 +80,11 @@ pub trait Service: Debug + Send + Sync {
 
     /// Starts or stops the units that run the updater on schedule.
     fn set_updates(&self, on: bool) -> Result<(), HostError>;
+
+    /// Has the updater run soon, outside of its schedule, without waiting for it.
+    fn request_update(&self) -> Result<(), HostError> {
+        Ok(())
+    }
 }
 
 /// What a running agent reports of itself.
@@ -84,6 +107,9 @@ pub trait Agent: Debug + Send + Sync {
 
     /// What the running agent reports; nothing if none answers.
     fn condition(&self) -> Option<Condition>;
+
+    /// Keeps agents from starting until the guard is dropped; an error if one runs.
+    fn lock_out(&self) -> Result<Guard, HostError>;
 
     /// What is known of the identity in the agent's database.
     fn identity(&self) -> IdentityFacts;

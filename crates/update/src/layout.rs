@@ -112,6 +112,11 @@ impl Layout {
         self.version(version).join("proved")
     }
 
+    /// Exists while the version was switched to without an agent that ran, and has not been healthy since.
+    pub fn unproved(&self, version: &Version) -> PathBuf {
+        self.version(version).join("unproved")
+    }
+
     /// A path inside the root, as seen from outside.
     pub fn outside(&self, inside: &Path) -> PathBuf {
         self.root.join(inside.strip_prefix("/").unwrap_or(inside))

@@ -29,6 +29,7 @@ mod switch;
 mod takeover;
 mod uninstall;
 mod units;
+mod unproved;
 mod updater;
 mod versions;
 
@@ -46,8 +47,8 @@ pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, wri
 pub use environment::Environment;
 pub use failure::{FailedStep, StepFailed, UnknownStep};
 pub use host::{
-    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages,
-    ProbeError, Service, ServiceState,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, FetchError, Guard, HostError,
+    Manager, Packages, ProbeError, Service, ServiceState,
 };
 pub use journal::{Journal, Step};
 pub use layout::Layout;
@@ -58,11 +59,12 @@ pub use packages::{NoPackages, SystemPackages};
 pub use plan::Urgency;
 pub use probe::{HostAgent, trusted_authorities};
 pub use profile::{Profile, ProfileError, Readiness, UpdaterUnit};
-pub use rollback::Recovery;
-pub use service::{NoService, Supervised, Systemd};
+pub use rollback::{Recovered, Recovery};
+pub use service::{DetectedService, NoService, Systemd};
 pub use status_file::last_status;
 pub use supervisor::{CHILD_COMMAND, ChildProgram, Supervision, SupervisorError, supervise};
 pub use switch::{Database, SwitchPlan, Switched, database_for};
 pub use uninstall::is_installed;
+pub use unproved::{Disproved, Unproved};
 pub use updater::Updater;
 pub use versions::{active_version, is_complete};

@@ -11,7 +11,17 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Held by the one process that changes anything. The kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+    /// The path of a file that goes with the lock.
+    temporary: Option<PathBuf>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(path) = self.temporary.take().filter(|path| is_at(&self.file, path)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Why the lock was not taken.
@@ -51,7 +61,7 @@ impl Lock {
                 Ok(()) if is_at(&file, path) => {
                     // For the message of processes that wait.
                     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-                    return Ok(Self { _file: file });
+                    return Ok(Self { file, temporary: None });
                 }
                 // An uninstallation has removed the file meanwhile.
                 Ok(()) => {}
@@ -63,6 +73,13 @@ impl Lock {
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
         }
+    }
+
+    /// Like [`Lock::take`], and removes the file when the lock is released.
+    pub(crate) fn take_temporary(path: &Path) -> Result<Self, LockError> {
+        let mut lock = Self::take(path)?;
+        lock.temporary = Some(path.into());
+        Ok(lock)
     }
 
     /// Takes the lock as soon as it is free, within `patience`.
@@ -100,5 +117,8 @@ mod tests {
         assert!(Lock::take(&path).is_err(), "the file that the next one has is another");
         drop(next);
         Lock::take(&path).unwrap();
+        assert!(path.exists());
+        drop(Lock::take_temporary(&path).unwrap());
+        assert!(!path.exists(), "it went with the lock");
     }
 }

@@ -12,8 +12,8 @@ use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::ServiceState;
 use crate::journal::{Journal, Step};
-use crate::versions::active_version;
-use crate::{NoService, links, units};
+use crate::versions::{active_version, is_complete};
+use crate::{Disproved, NoService, Unproved, links, units};
 
 /// Whether a recovery may stop and start the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,31 @@ pub enum Recovery {
     Online,
 }
 
+/// What a recovery has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recovered {
+    /// There was nothing to roll back.
+    Nothing,
+    /// The switch of this journal was interrupted, and was rolled back.
+    Interrupted(Journal),
+    /// The active version was started too often without a proof that it works, and was rolled back.
+    Disproved(Disproved),
+}
+
 impl Environment<'_> {
-    /// Rolls back a switch that was interrupted, and returns its journal; nothing if no switch was under way.
-    pub fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, StepFailed> {
+    /// Rolls back a switch that was interrupted, and removes what a finished one left. `start` is how the service manager
+    /// calls the start that follows.
+    pub fn recover(&self, recovery: Recovery, start: Option<&str>) -> Result<Recovered, StepFailed> {
         let Some(journal) = Journal::load(self.disk, self.layout).map_err(FailedStep::Recover.failed())?
         else {
-            return Ok(None);
+            if let Err(error) = self.remove_rollback_files() {
+                tracing::warn!("Files kept for a rollback could not be removed: {error}");
+            }
+            let disproved = match recovery {
+                Recovery::BeforeStart => self.count_start(start)?,
+                Recovery::Online => None,
+            };
+            return Ok(disproved.map_or(Recovered::Nothing, Recovered::Disproved));
         };
         tracing::warn!("An update to {} was interrupted; rolling back", journal.to);
         let is_online = match recovery {
@@ -37,10 +56,13 @@ impl Environment<'_> {
             Recovery::BeforeStart => matches!(self.service.state(), Ok(ServiceState::Running)),
         };
         match is_online {
-            true => self.roll_back(&journal)?,
+            true => {
+                let _manager = self.service.manager().map_err(FailedStep::Undo.failed())?;
+                self.roll_back(&journal)?;
+            }
             false => Environment { service: &NoService, ..*self }.roll_back(&journal)?,
         }
-        Ok(Some(journal))
+        Ok(Recovered::Interrupted(journal))
     }
 
     /// Restores the pointer, the database and the units of the version before.
@@ -48,6 +70,7 @@ impl Environment<'_> {
         if journal.step == Step::Switching {
             self.service.stop().map_err(FailedStep::Undo.failed())?;
             if journal.backed_up {
+                let _agents = self.agent.lock_out().map_err(FailedStep::Undo.failed())?;
                 roll_back_database(self.disk, self.layout, &self.backup_of(journal))
                     .map_err(FailedStep::Undo.failed())?;
             }
@@ -59,8 +82,7 @@ impl Environment<'_> {
         let has_changed = match &journal.from {
             Some(from) => {
                 tracing::info!("Rolled back to {from} and its database");
-                units::restore_saved(self.disk, self.layout, self.profile)
-                    .map_err(FailedStep::Undo.failed())?
+                self.restore_units(from).map_err(FailedStep::Undo.failed())?
             }
             None => {
                 tracing::info!("Rolled back to the state before the first installation");
@@ -70,9 +92,15 @@ impl Environment<'_> {
         if has_changed {
             self.service.refresh().map_err(FailedStep::Undo.failed())?;
         }
-        if journal.runs {
-            tracing::info!("Starting {}", self.layout.unit());
-            self.service.start().map_err(FailedStep::Undo.failed())?;
+        Unproved::clear(self.disk, self.layout, &journal.to).map_err(FailedStep::Undo.failed())?;
+        let is_masked = units::is_masked(self.disk, self.layout).map_err(FailedStep::Undo.failed())?;
+        match (journal.runs, is_masked) {
+            (true, true) => tracing::warn!("{} is masked and is not started", self.layout.unit()),
+            (true, false) => {
+                tracing::info!("Starting {}", self.layout.unit());
+                self.service.start().map_err(FailedStep::Undo.failed())?;
+            }
+            (false, _) => {}
         }
         // Last: a rollback that is interrupted before this is repeated from the start.
         Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())
@@ -90,6 +118,13 @@ impl Environment<'_> {
         } else {
             point_durably(self.disk, &active, &self.layout.active_target(from))
         }
+    }
+
+    /// Returns whether any unit has changed.
+    fn restore_units(&self, from: &Version) -> io::Result<bool> {
+        let has_restored = units::restore_saved(self.disk, self.layout, self.profile)?;
+        let has_placed = is_complete(self.disk, self.layout, from)? && self.place_units(from, false)?;
+        Ok(has_restored || has_placed)
     }
 
     /// The rollback of a first installation: what it replaced comes back.

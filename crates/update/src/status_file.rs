@@ -8,10 +8,10 @@ use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdaterStatus, Vers
 
 use crate::config::Config;
 use crate::disk::write_durably;
-use crate::failure::FailedStep;
+use crate::failure::{FailedStep, StepFailed};
 use crate::host::Answer;
 use crate::outcome::Outcome;
-use crate::{Disk, Layout};
+use crate::{Disk, Disproved, Layout};
 
 /// What is known when a command has ended.
 pub(crate) struct CommandResult<'a> {
@@ -19,6 +19,8 @@ pub(crate) struct CommandResult<'a> {
     pub(crate) answer: Option<&'a Answer>,
     pub(crate) active: Option<&'a Version>,
     pub(crate) at: Timestamp,
+    /// Whether the active version has yet to prove that it works.
+    pub(crate) unproved: bool,
 }
 
 /// The status after a command with this outcome.
@@ -33,6 +35,7 @@ pub(crate) fn next_status(
         status.agent_version_installed = result.active.cloned();
         status.agent_edition_installed = result.answer.map(|answer| answer.edition.into());
     }
+    status.unproved = result.unproved;
     status.agent_updates_enabled = result.config.enabled;
     status.pinned_version = result.config.pinned_version.clone();
     if let Some(answer) = result.answer {
@@ -58,16 +61,8 @@ pub(crate) fn next_status(
         }
         Outcome::Undone { version, failure } | Outcome::Failed { version, failure } => {
             status.obstacle = None;
-            let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
-            status.failures = if same { status.failures.saturating_add(1) } else { 1 };
-            status.last_failure = Some(UpdateFailure {
-                attempt: result.answer.map(|answer| answer.attempt).unwrap_or_default(),
-                version: version.clone(),
-                step: failure.step.as_str().into(),
-                reason: failure.reason.clone(),
-                at: result.at,
-            });
-            status.agent_update_time_last = Some(result.at);
+            let attempt = result.answer.map(|answer| answer.attempt).unwrap_or_default();
+            add_failure(&mut status, version, failure, attempt, result.at);
         }
         Outcome::Switched { .. } => {
             status.obstacle = None;
@@ -93,6 +88,43 @@ pub(crate) fn next_status(
         (status.last_failure, status.failures) = (None, 0);
     }
     status
+}
+
+fn add_failure(
+    status: &mut UpdaterStatus,
+    version: &Version,
+    failure: &StepFailed,
+    attempt: u64,
+    at: Timestamp,
+) {
+    let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
+    status.failures = if same { status.failures.saturating_add(1) } else { 1 };
+    status.last_failure = Some(UpdateFailure {
+        attempt,
+        version: version.clone(),
+        step: failure.step.as_str().into(),
+        reason: failure.reason.clone(),
+        at,
+    });
+    status.agent_update_time_last = Some(at);
+}
+
+/// Saves that a version was undone which had been switched to while no agent ran.
+pub(crate) fn save_disproved(
+    disk: &dyn Disk,
+    layout: &Layout,
+    disproved: &Disproved,
+    at: Timestamp,
+) -> io::Result<()> {
+    let Disproved { version, from, attempt, failure } = disproved;
+    let mut status = last_status(disk, layout);
+    if status.agent_version_installed.as_ref() == Some(version) {
+        status.agent_version_previous = status.agent_version_installed.replace(from.clone());
+        std::mem::swap(&mut status.agent_edition_previous, &mut status.agent_edition_installed);
+    }
+    status.unproved = false;
+    add_failure(&mut status, version, failure, *attempt, at);
+    save(disk, layout, &status)
 }
 
 /// The status that was saved last; the default if there is none that can be read.
@@ -132,7 +164,13 @@ mod tests {
         let step = failed_step(before.last_failure.as_ref().unwrap());
         assert_eq!(step, StoredWord::Unknown(Box::new("smoke".into())));
         let config = Config { enabled: true, ..Config::default() };
-        let result = CommandResult { config: &config, answer: None, active: None, at: Timestamp::UNIX_EPOCH };
+        let result = CommandResult {
+            config: &config,
+            answer: None,
+            active: None,
+            at: Timestamp::UNIX_EPOCH,
+            unproved: false,
+        };
         let after = next_status(before.clone(), &result, &Outcome::Nothing(String::new()));
         assert_ne!(after, before);
         save(&RealDisk, &layout, &after).unwrap();
@@ -148,6 +186,7 @@ mod tests {
             answer: None,
             active: None,
             at: Timestamp::UNIX_EPOCH,
+            unproved: false,
         };
         let failure = FailedStep::Health.failure("no agent answers");
         let undone = Outcome::Undone { version: "2.0.0".parse().unwrap(), failure };

@@ -7,14 +7,15 @@ use jiff::Timestamp;
 use refit_types::Version;
 
 use crate::backup::{back_up, back_up_foreign, check_backup, prepare_restore, restore};
-use crate::disk::{Disk, parent, point, point_durably, remove_if_present, write_durably};
+use crate::disk::{Disk, parent, point, point_durably, write_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::health::{self, Verdict};
-use crate::host::{ControlPlane, ProbeError, ServiceState};
+use crate::host::{ControlPlane, Manager, ProbeError, ServiceState};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::{BackupError, BackupSpec, RestoreConditions, links, units};
+use crate::versions::{active_version, is_complete};
+use crate::{BackupError, BackupSpec, RestoreConditions, Unproved, links, units};
 
 /// What becomes of the agent's database in a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +39,40 @@ pub struct SwitchPlan<'a> {
     pub proxy: &'a str,
     /// Whether the control plane has to confirm the version right before the pointer moves.
     pub confirm: bool,
+    /// The attempt, as the control plane counts it.
+    pub attempt: u64,
+}
+
+/// Whether the new version has shown that it works when the switch ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// Its agent is healthy.
+    Healthy,
+    /// No agent ran: it is proved, or undone, after its next start.
+    Pending,
 }
 
 /// How a switch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switched {
-    /// The new version is active, and is healthy unless the agent was stopped.
+    /// The new version is active. It is healthy, or recorded as unproved if no agent ran.
     Done,
     /// The control plane no longer wants the version; nothing has changed.
     CalledOff,
     /// It was rolled back: the old version is active again, with its own database.
     Undone(StepFailed),
+}
+
+/// A switch whose journal is durable.
+#[derive(Debug, Clone, Copy)]
+struct Switching<'a> {
+    journal: &'a Journal,
+    database: Database,
+    /// The service before the switch.
+    state: ServiceState,
+    attempt: u64,
+    /// Whether there is a service manager.
+    is_managed: bool,
 }
 
 /// What becomes of the database in a switch: a downgrade needs the backup that was made when that version was left;
@@ -77,14 +101,20 @@ impl Environment<'_> {
         plan: SwitchPlan<'_>,
         control_plane: &dyn ControlPlane,
     ) -> Result<Switched, StepFailed> {
-        let SwitchPlan { from, to, database, confirm, .. } = plan;
+        let SwitchPlan { from, to, database, confirm, attempt, .. } = plan;
         self.validate(to)?;
         let backed_up = self.back_up(plan)?;
         if database == Database::Restore {
             prepare_restore(self.disk, self.layout, to).map_err(FailedStep::Backup.failed())?;
         }
         units::remove_saved(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
+        let manager = self.service.manager().map_err(FailedStep::Service.failed())?;
+        let agents = match manager {
+            Manager::Absent(_) => Some(self.agent.lock_out().map_err(FailedStep::Service.failed())?),
+            Manager::Present => None,
+        };
         let state = self.service.state().map_err(FailedStep::Service.failed())?;
+        self.refuse_masked(state)?;
         if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
         }
@@ -96,21 +126,45 @@ impl Environment<'_> {
             runs: state != ServiceState::Stopped,
         };
         journal.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
-        let activated = self
-            .activate(&journal, database, state, control_plane)
-            .and_then(|()| Journal::clear(self.disk, self.layout).map_err(FailedStep::Settle.failed()));
+        let switching =
+            Switching { journal: &journal, database, state, attempt, is_managed: agents.is_none() };
+        let activated =
+            self.activate(switching, control_plane).and_then(|proof| self.commit(&journal, proof));
         match activated {
             Ok(()) => {
-                if let Err(error) = self.remove_rollback_files(to, state) {
+                if let Err(error) = self.remove_rollback_files() {
                     tracing::warn!("Files kept for a rollback could not be removed: {error}");
                 }
                 Ok(Switched::Done)
             }
             Err(failure) => {
+                drop(agents);
                 tracing::warn!("{to} failed at {failure}");
                 Ok(Switched::Undone(self.roll_back_after(journal, failure, state, control_plane)))
             }
         }
+    }
+
+    /// A service that is masked while it runs could be stopped, and never started again.
+    fn refuse_masked(&self, state: ServiceState) -> Result<(), StepFailed> {
+        let is_masked = units::is_masked(self.disk, self.layout).map_err(FailedStep::Service.failed())?;
+        let unit = self.layout.unit();
+        match is_masked && state != ServiceState::Stopped {
+            true => Err(FailedStep::Service.failure(format!(
+                "{unit} runs and is masked, so it could not be started again; `systemctl unmask {unit}` allows it"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the switch final.
+    fn commit(&self, journal: &Journal, proof: Proof) -> Result<(), StepFailed> {
+        if proof == Proof::Healthy {
+            write_durably(self.disk, &self.layout.proved(&journal.to), b"", 0o644)
+                .and_then(|()| Unproved::clear(self.disk, self.layout, &journal.to))
+                .map_err(FailedStep::Settle.failed())?;
+        }
+        Journal::clear(self.disk, self.layout).map_err(FailedStep::Settle.failed())
     }
 
     /// Runs every binary of the version and compares the version that it reports.
@@ -175,11 +229,9 @@ impl Environment<'_> {
     /// Moves the pointer and restarts the agent, and returns when the new version is healthy.
     fn activate(
         &self,
-        journal: &Journal,
-        database: Database,
-        state: ServiceState,
+        Switching { journal, database, state, attempt, is_managed }: Switching<'_>,
         control_plane: &dyn ControlPlane,
-    ) -> Result<(), StepFailed> {
+    ) -> Result<Proof, StepFailed> {
         let to = &journal.to;
         links::place(self.disk, self.layout, self.profile).map_err(FailedStep::Link.failed())?;
         // From here on a start of the agent may start the new version.
@@ -192,6 +244,10 @@ impl Environment<'_> {
             self.service.stop().map_err(FailedStep::Stop.failed())?;
         }
         if database == Database::Restore {
+            let _agents = match is_managed {
+                true => Some(self.agent.lock_out().map_err(FailedStep::Restore.failed())?),
+                false => None,
+            };
             restore(self.disk, self.layout).map_err(FailedStep::Restore.failed())?;
             tracing::info!("Restored the database that {to} had when it was left");
         }
@@ -204,9 +260,14 @@ impl Environment<'_> {
         let since = self.clock.now();
         point(self.disk, &self.layout.active(), &self.layout.active_target(to))
             .map_err(FailedStep::Switch.failed())?;
-        if reloads {
-            // The agent starts while the rest is done; the journal covers all of it.
-            self.service.reload().map_err(FailedStep::Restart.failed())?;
+        let mut state = state;
+        // The agent starts while the rest is done; the journal covers all of it.
+        if reloads && let Err(error) = self.service.reload() {
+            // Somebody may have stopped it since the switch began.
+            if self.service.state() != Ok(ServiceState::Stopped) {
+                return Err(FailedStep::Restart.failure(error));
+            }
+            state = ServiceState::Stopped;
         }
         self.disk.sync_dir(parent(&self.layout.active())).map_err(FailedStep::Switch.failed())?;
         tracing::info!("{} now leads to {to}", self.layout.active().display());
@@ -216,8 +277,19 @@ impl Environment<'_> {
         let unit = self.layout.unit();
         match (state, reloads) {
             (ServiceState::Stopped, _) => {
-                tracing::info!("{unit} does not run and is not started");
-                return Ok(());
+                // Before the service is asked again: an agent that starts after the answer is covered by the record.
+                self.record_unproved(journal, attempt).map_err(FailedStep::Settle.failed())?;
+                if self.service.state().map_err(FailedStep::Service.failed())? == ServiceState::Stopped {
+                    tracing::info!(
+                        "{unit} does not run and is not started; {to} is proved at its next start, or undone"
+                    );
+                    return Ok(Proof::Pending);
+                }
+                tracing::info!("{unit} was started meanwhile and is started again");
+                let running = Journal { runs: true, ..switching };
+                running.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
+                self.service.stop().map_err(FailedStep::Stop.failed())?;
+                self.service.start().map_err(FailedStep::Restart.failed())?;
             }
             (_, true) => tracing::info!("Reloaded {unit}"),
             (_, false) => {
@@ -225,17 +297,28 @@ impl Environment<'_> {
                 tracing::info!("Started {unit}");
             }
         }
-        self.wait_until_healthy(to, since, control_plane).map_err(FailedStep::Health.failed())
+        self.wait_until_healthy(to, Some(since), &|| control_plane.find().is_ok())
+            .map_err(|reason| self.blame(reason))?;
+        Ok(Proof::Healthy)
     }
 
-    fn wait_until_healthy(
+    /// An agent that is not healthy is the fault of its version, unless its service manager has ended.
+    fn blame(&self, reason: String) -> StepFailed {
+        match self.service.manager() {
+            Ok(Manager::Absent(_)) => {
+                FailedStep::Service.failure(format!("{reason}; the supervisor of the agent has ended"))
+            }
+            _ => FailedStep::Health.failure(reason),
+        }
+    }
+
+    pub(crate) fn wait_until_healthy(
         &self,
         version: &Version,
-        since: Timestamp,
-        control_plane: &dyn ControlPlane,
+        since: Option<Timestamp>,
+        is_reachable: &dyn Fn() -> bool,
     ) -> Result<(), String> {
-        let is_reachable = || control_plane.find().is_ok();
-        match health::wait(self.agent, self.clock, &is_reachable, version, since) {
+        match health::wait(self.agent, self.clock, is_reachable, version, since) {
             Verdict::Healthy => {
                 tracing::info!("{version} is healthy");
                 Ok(())
@@ -244,21 +327,27 @@ impl Environment<'_> {
         }
     }
 
-    /// The switch is final: removes the files that were only kept for a rollback.
-    fn remove_rollback_files(&self, to: &Version, state: ServiceState) -> io::Result<()> {
-        if state != ServiceState::Stopped {
-            write_durably(self.disk, &self.layout.proved(to), b"", 0o644)?;
-        }
+    /// Removes the files that were only kept for a rollback. Changes nothing where there are none. Only called while no
+    /// switch is under way.
+    pub(crate) fn remove_rollback_files(&self) -> io::Result<()> {
         self.remove_first_backup()?;
-        remove_if_present(self.disk, &self.layout.active_back())?;
+        self.point_way_back()?;
         units::remove_saved(self.disk, self.layout, self.profile)?;
         links::remove_replaced(self.disk, self.layout)?;
-        links::remove_dangling(self.disk, self.layout, self.profile, to)
+        match active_version(self.disk, self.layout)? {
+            Some(active) if is_complete(self.disk, self.layout, &active)? => {
+                links::remove_dangling(self.disk, self.layout, self.profile, &active)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn remove_first_backup(&self) -> io::Result<()> {
         match self.disk.kind(&self.layout.first_backup())? {
-            Some(_) => self.disk.remove_dir_all(&self.layout.first_backup()),
+            Some(_) => {
+                self.disk.remove_dir_all(&self.layout.first_backup())?;
+                self.disk.sync_dir(&self.layout.versions())
+            }
             None => Ok(()),
         }
     }
@@ -278,7 +367,7 @@ impl Environment<'_> {
         let more = match (rolled_back, &journal.from) {
             (Err(error), _) => format!("; the rollback failed at {error}; the next update repeats it"),
             (Ok(()), Some(from)) if state == ServiceState::Running => {
-                match self.wait_until_healthy(from, since, control_plane) {
+                match self.wait_until_healthy(from, Some(since), &|| control_plane.find().is_ok()) {
                     Ok(()) => return failure,
                     Err(reason) => format!("; {from} is active again and is not healthy either: {reason}"),
                 }

@@ -39,6 +39,7 @@ impl Updater<'_> {
         if !is_installed(disk, layout, profile).map_err(FailedStep::Uninstall.failed())? {
             return Ok(false);
         }
+        let _manager = service.manager().map_err(FailedStep::Uninstall.failed())?;
         let mut config = self.load_config()?;
         config.enabled = false;
         if disk.kind(&layout.config()).map_err(FailedStep::Uninstall.failed())?.is_some() {

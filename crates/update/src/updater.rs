@@ -18,7 +18,7 @@ use crate::plan::{
 use crate::status_file::{self, CommandResult, last_status, next_status};
 use crate::switch::{SwitchPlan, Switched, database_for};
 use crate::versions::{active_version, is_complete, remove_others};
-use crate::{RestoreConditions, links, units};
+use crate::{RestoreConditions, Unproved, links, units};
 
 const STOPPED: &str = "a command of an operator ended the download; the next update begins anew";
 const DISABLED: &str = "updates are disabled on this host; `refit-update enable` enables them";
@@ -56,6 +56,9 @@ impl Updater<'_> {
     /// Brings the agent to the version that the cluster wants, if that is due.
     pub fn update(&self, urgency: Urgency, connector: &dyn Connector) -> Result<Outcome, UpdateError> {
         let mut state = self.load_state()?;
+        if let Some(undone) = self.prove_active(&mut state, connector)? {
+            return Ok(undone);
+        }
         let endpoint = match endpoint_to_ask(&state.config) {
             Ok(endpoint) => endpoint,
             Err(NotAsked::Disabled) => {
@@ -92,6 +95,9 @@ impl Updater<'_> {
     ) -> Result<Outcome, UpdateError> {
         let Environment { disk, layout, profile, service, .. } = self.environment;
         let mut state = self.load_state()?;
+        if let Some(undone) = self.prove_active(&mut state, connector)? {
+            return Ok(undone);
+        }
         let proxy = match proxy.or_else(|| state.config.proxy.clone()) {
             Some(proxy) => proxy,
             None => connector.default_proxy().map_err(UpdateError::Connect)?,
@@ -154,6 +160,23 @@ impl Updater<'_> {
         let config = Config { pinned_version: version, ..state.config.clone() };
         self.save_config(&mut state, config)?;
         self.save_status(&mut state, None, Outcome::Nothing(String::new())).map(drop)
+    }
+
+    /// Proves the active version if it was switched to while no agent ran; returns how it ended if it does not work.
+    fn prove_active(
+        &self,
+        state: &mut DiskState,
+        connector: &dyn Connector,
+    ) -> Result<Option<Outcome>, UpdateError> {
+        let config = state.config.clone();
+        let is_reachable = || {
+            let endpoint = endpoint_to_ask(&config).ok();
+            let client = endpoint.and_then(|endpoint| connector.connect(&endpoint).ok());
+            client.is_some_and(|client| client.find().is_ok())
+        };
+        let Some(disproved) = self.environment.prove_active(&is_reachable)? else { return Ok(None) };
+        *state = self.load_state()?;
+        Ok(Some(Outcome::Undone { version: disproved.version, failure: disproved.failure }))
     }
 
     fn plan(&self, state: &DiskState, answer: &Answer, urgency: Urgency) -> Plan {
@@ -221,7 +244,8 @@ impl Updater<'_> {
                 return self.save_status(state, Some(answer), Outcome::Held(held));
             }
         };
-        let plan = SwitchPlan { from: from.as_ref(), to: version, database, proxy, confirm };
+        let attempt = answer.attempt;
+        let plan = SwitchPlan { from: from.as_ref(), to: version, database, proxy, confirm, attempt };
         match self.environment.switch(plan, control_plane) {
             Ok(Switched::Done) => {
                 self.save_active_version(state, version)?;
@@ -298,8 +322,14 @@ impl Updater<'_> {
     /// Removes all versions but the active one and the last that worked. The update has succeeded even if this fails.
     fn remove_old_versions(&self, state: &DiskState, active: &Version) {
         let Environment { disk, layout, .. } = self.environment;
-        let previous = state.status.agent_version_previous.as_ref();
-        if let Err(error) = remove_others(disk, layout, active, previous) {
+        let way_back = Unproved::way_back(disk, layout);
+        let removed = way_back.and_then(|way_back| {
+            let previous = state.status.agent_version_previous.as_ref();
+            let kept: Vec<&Version> =
+                [Some(active), previous, way_back.as_ref()].into_iter().flatten().collect();
+            remove_others(disk, layout, &kept)
+        });
+        if let Err(error) = removed {
             tracing::warn!("Old versions could not be removed: {error}");
         }
     }
@@ -360,8 +390,12 @@ impl Updater<'_> {
         if matches!(outcome, Outcome::Switched { .. } | Outcome::Undone { .. }) {
             state.active = self.load_active()?;
         }
-        let at = self.environment.clock.now();
-        let result = CommandResult { config: &state.config, answer, active: state.active.as_ref(), at };
+        let Environment { disk, layout, clock, .. } = self.environment;
+        let unproved = Unproved::of_active(disk, layout)
+            .map_err(|source| UpdateError::Disk { what: "the record of an unproved version", source })?
+            .is_some();
+        let (at, active) = (clock.now(), state.active.as_ref());
+        let result = CommandResult { config: &state.config, answer, active, at, unproved };
         let status = next_status(state.status.clone(), &result, &outcome);
         if status != state.status {
             status_file::save(self.environment.disk, self.environment.layout, &status)

@@ -24,17 +24,12 @@ pub fn is_complete(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::R
     Ok(disk.kind(&layout.checksum(version))?.is_some())
 }
 
-/// Removes all versions but the active one and the previous one. The checksum of a version goes first, so that a
+/// Removes all versions but these: the active one and those that it may go back to. The checksum of a version goes first, so that a
 /// removal that is interrupted leaves no version that looks complete.
-pub(crate) fn remove_others(
-    disk: &dyn Disk,
-    layout: &Layout,
-    active: &Version,
-    previous: Option<&Version>,
-) -> io::Result<()> {
+pub(crate) fn remove_others(disk: &dyn Disk, layout: &Layout, kept: &[&Version]) -> io::Result<()> {
     for name in disk.list(&layout.versions())? {
         let Some(version) = name.to_str().and_then(|name| name.parse::<Version>().ok()) else { continue };
-        if version == *active || Some(&version) == previous {
+        if kept.contains(&&version) {
             continue;
         }
         let directory = layout.versions().join(&name);

@@ -56,6 +56,8 @@ impl Scenario {
         let machine = Machine::new();
         for version in self.history {
             machine.switch_to(version).unwrap();
+            // The first one is installed before its agent runs, and proved by the next run.
+            machine.switch_to(version).unwrap();
         }
         machine.break_versions(self.broken);
         machine

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use refit_identity::{CaPin, public_client_config};
 use refit_types::{DataDir, UpdaterStatus, Version};
 use refit_update::{
-    Clock, Connector, ControlPlane, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
-    HttpsOptions, HttpsSource, Interrupt, Journal, Layout, Lock, LockError, LockRequest, NoPackages,
-    NoService, Packages, Profile, RealDisk, Recovery, Service, Supervised, SystemPackages, Systemd,
+    Clock, Connector, ControlPlane, DetectedService, Endpoint, Environment, HostAgent, HostError,
+    HttpsControlPlane, HttpsOptions, HttpsSource, Interrupt, Layout, Lock, LockError, LockRequest,
+    NoPackages, Packages, Profile, RealDisk, Recovered, Recovery, Service, SystemPackages, Systemd,
     TransferLimits, UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
 };
 
@@ -39,6 +39,8 @@ pub(super) enum Wait {
     /// Nothing.
     UntilItIsDone,
 }
+/// By which systemd names one start of a unit to all its processes.
+const INVOCATION: &str = "INVOCATION_ID";
 
 /// A version, and the path of its updater.
 pub(super) type Installed = (Version, PathBuf);
@@ -82,12 +84,11 @@ impl Host {
             true => {
                 let triggers = profile.updater_units.iter().filter(|unit| unit.wanted_by.is_some());
                 let triggers = triggers.map(|unit| layout.unit_name(&unit.name)).collect();
-                Box::new(Systemd::new(layout.unit(), triggers))
+                let updater = profile.updater_units.iter().find(|unit| unit.name.ends_with(".service"));
+                let updater = updater.map(|unit| layout.unit_name(&unit.name));
+                Box::new(Systemd::new(layout.unit(), triggers, updater))
             }
-            false => match Supervised::find(&layout) {
-                Some(supervised) => Box::new(supervised),
-                None => Box::new(NoService),
-            },
+            false => Box::new(DetectedService::new(&layout)),
         };
         let agent = HostAgent::new(&layout, &profile);
         let suffix = suffix.map(|suffix| [OsString::from("--install-suffix"), suffix.into()]);
@@ -176,11 +177,12 @@ impl Host {
     }
 
     /// Rolls back a switch that was interrupted. Needs neither the network nor anything that TLS depends on.
-    pub(super) fn recover(&self, recovery: Recovery) -> Result<Option<Journal>, Failure> {
+    pub(super) fn recover(&self, recovery: Recovery) -> Result<Recovered, Failure> {
         if let Some(packages) = self.system_packages() {
             packages.finish_interrupted_purge().map_err(Failure::failed)?;
         }
-        self.environment().recover(recovery).map_err(Failure::failed)
+        let start = std::env::var(INVOCATION).ok();
+        self.environment().recover(recovery, start.as_deref()).map_err(Failure::failed)
     }
 
     pub(super) fn with_updater<T>(

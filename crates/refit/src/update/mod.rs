@@ -13,7 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use refit_identity::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Lock, Outcome, Recovery, Urgency};
+use refit_update::{Disproved, Lock, Outcome, Recovered, Recovery, Urgency};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -177,10 +177,13 @@ fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
         return output::print("Another updater is at work here, and will finish what it began.");
     };
     match host.recover(recovery)? {
-        Some(switch) => {
+        Recovered::Interrupted(switch) => {
             output::print(&format!("Rolled back the switch to {}, which was interrupted.", switch.to))
         }
-        None => Ok(()),
+        Recovered::Disproved(Disproved { version, from, failure, .. }) => {
+            output::print(&format!("Rolled back from {version} to {from}: {}.", failure.reason))
+        }
+        Recovered::Nothing => Ok(()),
     }
 }
 
@@ -314,6 +317,9 @@ fn text(status: &UpdaterStatus) -> String {
         ("Before", version(&status.agent_version_previous)),
         ("Updates", if status.agent_updates_enabled { "enabled".into() } else { "disabled".into() }),
     ];
+    if status.unproved {
+        facts.push(("Proved", "not yet: its agent has not run since it was installed".into()));
+    }
     if let Some(at) = status.agent_update_time_last {
         facts.push(("Last update", output::utc(at)));
     }

@@ -22,6 +22,12 @@ impl HttpAgent {
         Self { url: url.into(), pid_file, versions, boot: Boot::default() }
     }
 
+    /// The process of an agent of an installed version that runs.
+    pub(super) fn process(&self) -> Option<u32> {
+        let process = Process::named_in(&self.pid_file).ok()?;
+        process.version(&self.versions).ok().map(|_| process.pid())
+    }
+
     /// The condition of the agent, or why it is unknown.
     pub(super) fn condition(&self) -> Result<Condition, String> {
         let process = Process::named_in(&self.pid_file)?;

@@ -16,9 +16,9 @@ use refit_identity::{CaPin, Certificate};
 use refit_types::{DataDir, Version};
 use serde::Deserialize;
 
-use crate::host::{Agent, Condition, ProbeError};
+use crate::host::{Agent, Condition, Guard, HostError, ProbeError};
 use crate::profile::Readiness;
-use crate::{IdentityFacts, Layout, Profile};
+use crate::{IdentityFacts, Layout, Lock, LockError, Profile};
 use http_agent::HttpAgent;
 
 /// How long an answer of the agent may take.
@@ -30,6 +30,7 @@ const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct HostAgent {
     source: ReadinessSource,
+    pid_file: PathBuf,
     trust: PathBuf,
     version_arguments: Vec<String>,
     /// Why the agent's condition was last unknown: logged when it changes, not at every poll.
@@ -72,6 +73,7 @@ impl HostAgent {
         };
         Self {
             source,
+            pid_file: DataDir::new(layout.data()).agent_pid(),
             trust: DataDir::new(layout.data()).trust(),
             version_arguments: profile.version_arguments.clone(),
             unknown: Arc::default(),
@@ -114,6 +116,28 @@ impl Agent for HostAgent {
         };
         self.log_unknown(found.as_ref().err().cloned());
         found.ok()
+    }
+
+    /// By the lock of the agent's pid file; an agent that is asked over HTTP has none, and is only looked for.
+    fn lock_out(&self) -> Result<Guard, HostError> {
+        let running = |process: Option<u32>| {
+            let process = process.map(|id| format!(" (process {id})")).unwrap_or_default();
+            HostError(format!(
+                "an agent{process} runs that no service manager of this host has started; stop it, or have \
+                 `refit-update supervise` run it"
+            ))
+        };
+        match &self.source {
+            ReadinessSource::Socket(_) => match Lock::take_temporary(&self.pid_file) {
+                Ok(lock) => Ok(Box::new(lock)),
+                Err(LockError::Held { process, .. }) => Err(running(process)),
+                Err(error) => Err(HostError(error.to_string())),
+            },
+            ReadinessSource::Http(agent) => match agent.process() {
+                Some(process) => Err(running(Some(process))),
+                None => Ok(Box::new(())),
+            },
+        }
     }
 
     /// Nothing for an agent that is asked over HTTP: it does not report its identity.

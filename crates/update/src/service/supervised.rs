@@ -20,24 +20,26 @@ const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 /// The agent as a child of `refit-update supervise`, which is asked over its socket.
 #[derive(Debug, Clone)]
-pub struct Supervised {
+pub(crate) struct Supervised {
     socket: PathBuf,
 }
 
 impl Supervised {
-    /// The supervisor of a layout; nothing if no process listens on its socket, because then no agent runs. A supervisor
-    /// that listens and does not respond does run one: requests to it fail, and nothing is switched.
-    pub fn find(layout: &Layout) -> Option<Self> {
+    /// The supervisor of a layout.
+    pub(crate) fn new(layout: &Layout) -> Self {
+        Self { socket: control_socket(layout) }
+    }
+
+    /// Whether a process listens on its socket. A supervisor that listens and does not respond runs an agent: requests to
+    /// it fail, and nothing is switched.
+    pub(crate) fn is_listening(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, InvalidInput, NotADirectory, NotFound};
-        let socket = control_socket(layout);
-        match UnixStream::connect(&socket) {
+        match UnixStream::connect(&self.socket) {
+            Ok(_) => true,
             // No supervisor can listen on a path that is too long for a socket.
-            Err(error)
-                if matches!(error.kind(), ConnectionRefused | InvalidInput | NotADirectory | NotFound) =>
-            {
-                None
+            Err(error) => {
+                !matches!(error.kind(), ConnectionRefused | InvalidInput | NotADirectory | NotFound)
             }
-            Ok(_) | Err(_) => Some(Self { socket }),
         }
     }
 

@@ -9,12 +9,13 @@ use crate::host::{HostError, Service, ServiceState};
 pub struct Systemd {
     unit: String,
     triggers: Vec<String>,
+    updater: Option<String>,
 }
 
 impl Systemd {
-    /// The unit of that name, and the units that trigger its updater.
-    pub fn new(unit: &str, triggers: Vec<String>) -> Self {
-        Self { unit: unit.to_owned(), triggers }
+    /// The unit of that name, the units that trigger its updater, and the unit that is the updater.
+    pub fn new(unit: &str, triggers: Vec<String>, updater: Option<String>) -> Self {
+        Self { unit: unit.to_owned(), triggers, updater }
     }
 
     /// Runs `systemctl`; returns whether it succeeded, its output and its error output.
@@ -91,5 +92,11 @@ impl Service for Systemd {
         let verb = if on { "start" } else { "stop" };
         let triggers = self.triggers.iter().map(String::as_str);
         self.run("the timer", &[verb].into_iter().chain(triggers).collect::<Vec<_>>())
+    }
+    fn request_update(&self) -> Result<(), HostError> {
+        match &self.updater {
+            Some(updater) => self.run("the updater", &["start", "--no-block", updater]),
+            None => Ok(()),
+        }
     }
 }

@@ -22,8 +22,9 @@ const UPDATER_LIMIT: Duration = Duration::from_secs(3 * 3600);
 pub(crate) enum Event {
     /// The poll interval has passed.
     Tick,
-    /// The recovery before a start has ended; `settled` if no switch is under way.
-    Recovered { settled: bool },
+    /// The recovery before a start has ended; `settled` if no switch is under way, `unproved` if the version that is about
+    /// to start has yet to prove that it works.
+    Recovered { settled: bool, unproved: bool },
     /// An agent that the supervisor did not start uses the data directory.
     Taken,
     /// The agent has ended.
@@ -214,13 +215,15 @@ impl Machine {
                 AgentState::Waiting { until } if now >= until => self.begin(context, actions),
                 _ => {}
             },
-            Event::Recovered { settled } => match self.agent {
+            Event::Recovered { settled, unproved } => match self.agent {
                 AgentState::Recovering { .. } if !self.wanted => self.agent = AgentState::Off,
                 AgentState::Recovering { .. } if self.awaits_update && !settled => {
                     self.agent = AgentState::Waiting { until: now + SHORTEST_WAIT };
                 }
                 AgentState::Recovering { .. } => {
                     (self.agent, self.awaits_update) = (AgentState::Running { since: now }, false);
+                    // The updater proves or undoes it.
+                    self.due |= unproved && !self.ending;
                     actions.push(Action::StartAgent);
                 }
                 _ => {}

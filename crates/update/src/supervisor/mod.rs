@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::host::ServiceState;
-use crate::{Layout, Lock, LockError, Profile};
+use crate::service::Supervised;
+use crate::{Layout, Lock, LockError, Profile, RealDisk, Unproved};
 pub use children::{CHILD_COMMAND, ChildProgram};
 use children::{Children, ended_on_request, handled_signals};
 use enabled_flag::EnabledFlag;
@@ -30,6 +31,9 @@ use wake_file::WakeFile;
 
 /// How often the wake file and the time are checked.
 const POLL_EVERY: Duration = Duration::from_millis(500);
+/// How long an updater may hold the supervisor's lock: a switch without an agent is a few renames.
+const SWITCH_WITHIN: Duration = Duration::from_secs(60);
+const LOCK_POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// What is supervised, and how.
 #[derive(Debug)]
@@ -92,14 +96,40 @@ pub(crate) fn control_socket(layout: &Layout) -> PathBuf {
     layout.data().join("supervisor.sock")
 }
 
+/// The lock that a supervisor holds for as long as it lives. An updater that switches versions where there is no
+/// supervisor holds it too, so that none starts an agent meanwhile.
+pub(crate) fn supervisor_lock(layout: &Layout) -> PathBuf {
+    layout.data().join("supervisor.lock")
+}
+
+/// Takes the supervisor's lock; waits for an updater that holds it.
+fn take_lock(layout: &Layout) -> Result<Lock, SupervisorError> {
+    let (path, supervised) = (supervisor_lock(layout), Supervised::new(layout));
+    let end = Instant::now() + SWITCH_WITHIN;
+    let mut is_told = false;
+    loop {
+        match Lock::take(&path) {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::Held { process, .. }) => {
+                if supervised.is_listening() || Instant::now() >= end {
+                    return Err(SupervisorError::Taken(layout.data()));
+                }
+                if !is_told {
+                    tracing::info!(process, "waiting for an updater that is switching versions");
+                    is_told = true;
+                }
+                thread::sleep(LOCK_POLL_EVERY);
+            }
+            Err(LockError::Disk { path, source }) => return Err(SupervisorError::Disk { path, source }),
+        }
+    }
+}
+
 /// Runs the agent until the process is asked to end. Must be called on the main thread before other threads exist: it
 /// blocks the signals of the process.
 pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
     let data = supervision.layout.data();
-    let _lock = Lock::take(&data.join("supervisor.lock")).map_err(|error| match error {
-        LockError::Held { .. } => SupervisorError::Taken(data.clone()),
-        LockError::Disk { path, source } => SupervisorError::Disk { path, source },
-    })?;
+    let _lock = take_lock(supervision.layout)?;
     let (sender, inputs) = channel();
     forward_signals(sender.clone()).map_err(SupervisorError::Signals)?;
     let enabled = EnabledFlag(data.join("supervisor.disabled"));
@@ -245,7 +275,9 @@ impl Supervisor<'_> {
     }
 
     fn recovery_event(&self) -> Event {
-        Event::Recovered { settled: !self.supervision.layout.journal().exists() }
+        let layout = self.supervision.layout;
+        let unproved = Unproved::way_back(&RealDisk, layout).is_ok_and(|way_back| way_back.is_some());
+        Event::Recovered { settled: !layout.journal().exists(), unproved }
     }
 
     fn reap_children(&mut self) {

@@ -53,7 +53,7 @@ impl Machine {
     pub fn switch_to(&self, target: &str) -> Result<Outcome, UpdateError> {
         let ran = self.state.lock().unwrap().running.is_some();
         self.want(target);
-        self.environment().recover(Recovery::Online)?;
+        self.environment().recover(Recovery::Online, None)?;
         let is_enabled = Config::load(&self.platform, &self.layout.config())?.enabled;
         let outcome = match is_enabled {
             true => self.updater().update(Urgency::Due, self),
@@ -77,7 +77,9 @@ impl Machine {
 
     /// The unit starts: first what goes before it, then the agent that the pointer names, if there is one.
     pub fn boot(&self, what: &str) {
-        self.environment().recover(Recovery::BeforeStart).unwrap_or_else(|error| panic!("{what}: {error}"));
+        self.environment()
+            .recover(Recovery::BeforeStart, None)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         if self.active().is_some() {
             self.start_agent();
         }
@@ -85,7 +87,7 @@ impl Machine {
 
     /// Somebody settles what an updater was killed in the middle of, while the host is up.
     pub fn recover_online(&self, what: &str) {
-        self.environment().recover(Recovery::Online).unwrap_or_else(|error| panic!("{what}: {error}"));
+        self.environment().recover(Recovery::Online, None).unwrap_or_else(|error| panic!("{what}: {error}"));
     }
 
     /// The agent that the pointer names is whole, and its database was never opened by a later one.

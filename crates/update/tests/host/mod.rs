@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
-    Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError,
-    HostError, IdentityFacts, Layout, Packages, ProbeError, Profile, Service, ServiceState, Updater,
+    Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError, Guard,
+    HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, Service, ServiceState, Updater,
     active_version, create_dirs_durably, write_durably,
 };
 
@@ -42,6 +42,16 @@ pub struct State {
     pub running: Option<Running>,
     pub ignores_reload: bool,
     pub hides_identity: bool,
+    /// The agent goes on when it is asked to end.
+    pub ignores_stop: bool,
+    /// What the service manager says while no agent runs.
+    pub is_failing: bool,
+    /// Nothing runs the agent.
+    pub is_unmanaged: bool,
+    /// Somebody starts the agent while the units are read.
+    pub starts_meanwhile: bool,
+    /// Somebody stops the agent before it is reloaded.
+    pub stops_meanwhile: bool,
     broken: Vec<Version>,
     /// Why the control plane cannot be asked.
     pub unreachable: Option<&'static str>,
@@ -152,6 +162,13 @@ impl<G: Platform> Host<G> {
 }
 
 impl<G: Platform> Service for Host<G> {
+    fn manager(&self) -> Result<Manager, HostError> {
+        Ok(match self.state.lock().unwrap().is_unmanaged {
+            true => Manager::Absent(Box::new(())),
+            false => Manager::Present,
+        })
+    }
+
     fn is_enabled(&self) -> Result<bool, HostError> {
         Ok(true)
     }
@@ -161,14 +178,24 @@ impl<G: Platform> Service for Host<G> {
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
-        self.does("ask how the service is", || match self.state.lock().unwrap().running {
-            Some(_) => ServiceState::Running,
-            None => ServiceState::Stopped,
+        self.does("ask how the service is", || {
+            let state = self.state.lock().unwrap();
+            match state.running {
+                Some(_) if !state.is_unmanaged => ServiceState::Running,
+                _ if state.is_failing => ServiceState::Failing,
+                _ => ServiceState::Stopped,
+            }
         })
     }
 
     fn reload(&self) -> Result<(), HostError> {
-        let ignores = self.state.lock().unwrap().ignores_reload;
+        let mut state = self.state.lock().unwrap();
+        if std::mem::take(&mut state.stops_meanwhile) {
+            state.running = None;
+            return Err(HostError("no agent runs".into()));
+        }
+        let ignores = state.ignores_reload;
+        drop(state);
         self.does("reload the agent", || {
             if !ignores {
                 self.start_agent();
@@ -177,7 +204,12 @@ impl<G: Platform> Service for Host<G> {
     }
 
     fn stop(&self) -> Result<(), HostError> {
-        self.does("stop the agent", || self.state.lock().unwrap().running = None)
+        self.does("stop the agent", || {
+            let mut state = self.state.lock().unwrap();
+            if !state.ignores_stop {
+                state.running = None;
+            }
+        })
     }
 
     fn start(&self) -> Result<(), HostError> {
@@ -185,7 +217,11 @@ impl<G: Platform> Service for Host<G> {
     }
 
     fn refresh(&self) -> Result<(), HostError> {
-        self.does("have the units read again", || ())
+        self.does("have the units read again", || {
+            if std::mem::take(&mut self.state.lock().unwrap().starts_meanwhile) {
+                self.start_agent();
+            }
+        })
     }
 
     fn set_updates(&self, _: bool) -> Result<(), HostError> {
@@ -210,6 +246,13 @@ impl<G: Platform> Agent for Host<G> {
         let running = state.running.as_ref().filter(|running| !state.broken.contains(&running.version))?;
         let (version, started_at) = (running.version.clone(), running.started_at);
         Some(Condition { version, started_at, connected: true, reason: None })
+    }
+
+    fn lock_out(&self) -> Result<Guard, HostError> {
+        match &self.state.lock().unwrap().running {
+            Some(running) => Err(HostError(format!("an agent of {} runs", running.version))),
+            None => Ok(Box::new(())),
+        }
     }
 
     fn identity(&self) -> IdentityFacts {

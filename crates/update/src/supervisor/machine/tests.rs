@@ -32,7 +32,7 @@ impl Life {
     fn running() -> Self {
         let mut life = Self::new(true);
         assert_eq!(life.on(Event::Tick), [Action::Recover]);
-        assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
+        assert_eq!(life.on(RECOVERED), [Action::StartAgent]);
         assert_eq!(life.machine.state(), ServiceState::Running);
         life
     }
@@ -43,6 +43,9 @@ impl Life {
     }
 }
 
+const RECOVERED: Event = Event::Recovered { settled: true, unproved: false };
+/// A switch is under way.
+const INTERRUPTED: Event = Event::Recovered { settled: false, unproved: false };
 const FAILED: Event = Event::AgentEnded { on_request: false };
 
 #[test]
@@ -58,7 +61,7 @@ fn an_agent_is_started_after_recovery_once_there_is_one() {
     assert_eq!(life.after(SECOND), [Action::Recover]);
     assert_eq!(life.after(SECOND), [], "one recovery is enough");
     assert_eq!(life.machine.state(), ServiceState::Failing);
-    assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
+    assert_eq!(life.on(RECOVERED), [Action::StartAgent]);
     assert_eq!(life.machine.state(), ServiceState::Running);
 }
 
@@ -66,17 +69,17 @@ fn an_agent_is_started_after_recovery_once_there_is_one() {
 fn the_first_start_waits_for_an_update_under_way_and_others_are_part_of_it() {
     let mut life = Life::new(true);
     life.on(Event::Tick);
-    assert_eq!(life.on(Event::Recovered { settled: false }), []);
+    assert_eq!(life.on(INTERRUPTED), []);
     assert_eq!(life.after(SECOND), [Action::Recover]);
-    assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
+    assert_eq!(life.on(RECOVERED), [Action::StartAgent]);
     life.on(FAILED);
     assert_eq!(life.after(SECOND), [Action::Recover]);
-    assert_eq!(life.on(Event::Recovered { settled: false }), [Action::StartAgent]);
+    assert_eq!(life.on(INTERRUPTED), [Action::StartAgent]);
 
     let mut asked = Life::new(false);
     assert_eq!(asked.after(SECOND), []);
     assert_eq!(asked.on(Event::Start), [Action::Recover]);
-    assert_eq!(asked.on(Event::Recovered { settled: false }), [Action::StartAgent]);
+    assert_eq!(asked.on(INTERRUPTED), [Action::StartAgent]);
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn failures_are_spaced_out_up_to_a_bound_and_forgotten_after_a_good_minute() {
         let wait = life.waits();
         assert_eq!(life.after(wait - Duration::from_millis(1)), []);
         assert_eq!(life.after(Duration::from_millis(1)), [Action::Recover]);
-        life.on(Event::Recovered { settled: true });
+        life.on(RECOVERED);
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     life.after(RAN_WELL - SECOND);
@@ -98,7 +101,7 @@ fn failures_are_spaced_out_up_to_a_bound_and_forgotten_after_a_good_minute() {
     assert!(life.waits() > 59 * SECOND);
     let wait = life.waits();
     life.after(wait);
-    life.on(Event::Recovered { settled: true });
+    life.on(RECOVERED);
     life.after(RAN_WELL);
     life.on(FAILED);
     assert_eq!(life.waits(), SECOND);
@@ -150,7 +153,7 @@ fn a_start_while_it_stops_comes_after_that() {
     assert_eq!(life.on(Event::Start), []);
     assert_eq!(life.on(Event::AgentEnded { on_request: true }), [Action::Recover]);
     assert_eq!(life.on(Event::Stop), [], "before it has started");
-    assert_eq!(life.on(Event::Recovered { settled: true }), []);
+    assert_eq!(life.on(RECOVERED), []);
     assert_eq!(life.machine.state(), ServiceState::Stopped);
 }
 
@@ -202,7 +205,7 @@ fn a_ring_is_obeyed_at_once_or_after_what_is_in_the_way() {
     life.on(FAILED);
     life.after(SECOND);
     assert_eq!(life.on(Event::Wake), [], "a recovery has the lock");
-    let actions = life.on(Event::Recovered { settled: true });
+    let actions = life.on(RECOVERED);
     assert_eq!(actions, [Action::StartAgent, Action::StartUpdater]);
 }
 
@@ -236,7 +239,7 @@ fn a_recovery_that_hangs_is_ended() {
     life.on(Event::SetUpdates(false));
     assert_eq!(life.after(RECOVERY_LIMIT), [Action::Signal(ChildKind::Recovery, KillSignal::Terminate)]);
     assert_eq!(life.after(GRACE), [Action::Signal(ChildKind::Recovery, KillSignal::Kill)]);
-    assert_eq!(life.on(Event::Recovered { settled: true }), [Action::StartAgent]);
+    assert_eq!(life.on(RECOVERED), [Action::StartAgent]);
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn the_end_takes_everything_along_and_starts_nothing() {
     let mut early = Life::new(true);
     early.on(Event::Tick);
     assert_eq!(early.on(Event::End), [terminate(ChildKind::Recovery)]);
-    assert_eq!(early.on(Event::Recovered { settled: true }), []);
+    assert_eq!(early.on(RECOVERED), []);
     assert!(early.machine.is_over());
 
     let mut idle = Life::new(false);
@@ -272,4 +275,17 @@ fn who_asks_twice_for_the_end_does_not_wait() {
     let kill = |child| Action::Signal(child, KillSignal::Kill);
     assert_eq!(life.on(Event::End), [kill(ChildKind::Agent), kill(ChildKind::Updater)]);
     assert_eq!(life.after(GRACE), []);
+}
+
+/// Its updater runs as soon as it does, even if nobody asked for updates.
+#[test]
+fn a_version_that_has_yet_to_prove_itself_is_proved_at_its_start() {
+    let mut life = Life::new(true);
+    life.on(Event::SetUpdates(false));
+    life.on(Event::Tick);
+    let unproved = Event::Recovered { settled: true, unproved: true };
+    assert_eq!(life.on(unproved), [Action::StartAgent, Action::StartUpdater]);
+    life.on(FAILED);
+    assert_eq!(life.after(SECOND), [Action::Recover]);
+    assert_eq!(life.on(unproved), [Action::StartAgent], "that one is still at work");
 }
