@@ -43,6 +43,6 @@ pub use rollout_records::{GroupRecord, GroupState, Halt, HaltCause, Outcome, Rol
 pub use stored_word::StoredWord;
 pub use text_enum::UnknownWord;
 pub use unknown_fields::{Collector, UnknownFields};
-pub use updater_status::{UpdateFailure, UpdateObstacle, UpdaterStatus};
+pub use updater_status::{BootMoment, UpdateFailure, UpdateObstacle, UpdaterStatus};
 pub use validation::{ValidationError, ValidationErrors};
 pub use version::Version;

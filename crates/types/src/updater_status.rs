@@ -48,6 +48,21 @@ pub struct UpdaterStatus {
     /// What keeps the update from beginning. Not a failure of the version: nothing was switched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<UpdateObstacle>,
+    /// When the last failure was, by a clock that nobody can set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<BootMoment>,
+    /// When the obstacle was last met, by that clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstructed_at: Option<BootMoment>,
+}
+
+/// A moment by the clock that counts from the host's boot. Moments of different boots cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootMoment {
+    /// The kernel's name of the boot.
+    pub boot_id: String,
+    /// Seconds since then, with the time that the host was suspended.
+    pub seconds: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -4,10 +4,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use refit_types::Version;
 
-use crate::host::{Agent, Clock, Condition};
+use crate::host::{Agent, Clock, Condition, StartId};
 
 /// How long the agent may take to become ready, on a slow host with a large database too.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -27,32 +26,32 @@ pub(crate) enum Verdict {
     Unhealthy(String),
 }
 
-/// Waits until an agent of the version, started after `since` if that is given, is healthy and stays so. `is_reachable` asks the control
+/// Waits until an agent of the version, of another start than `before`, is healthy and stays so. `is_reachable` asks the control
 /// plane: an agent that is not connected is unhealthy only while the updater can reach it.
 pub(crate) fn wait(
     agent: &dyn Agent,
     clock: &dyn Clock,
     is_reachable: &dyn Fn() -> bool,
     version: &Version,
-    since: Option<Timestamp>,
+    before: Option<&StartId>,
 ) -> Verdict {
-    let begin = clock.now();
-    let asked = Cell::new(None::<(Timestamp, bool)>);
+    let begin = clock.uptime();
+    let asked = Cell::new(None::<(Duration, bool)>);
     let is_reachable = || match asked.get() {
-        Some((at, reached)) if elapsed(at, clock.now()) < REACHED_FOR => reached,
+        Some((at, reached)) if clock.uptime().saturating_sub(at) < REACHED_FOR => reached,
         _ => {
             let reached = is_reachable();
-            asked.set(Some((clock.now(), reached)));
+            asked.set(Some((clock.uptime(), reached)));
             reached
         }
     };
-    let (mut good_since, mut last) = (None::<(Timestamp, Condition)>, "no agent answers".to_owned());
+    let (mut good_since, mut last) = (None::<(Duration, Condition)>, "no agent answers".to_owned());
     loop {
-        let now = clock.now();
-        match check(agent.condition(), &is_reachable, version, since) {
+        let now = clock.uptime();
+        match check(agent.condition(), &is_reachable, version, before) {
             Ok(condition) => match &good_since {
-                Some((at, first)) if first.started_at == condition.started_at => {
-                    if elapsed(*at, now) >= HOLDS_FOR {
+                Some((at, first)) if first.start == condition.start => {
+                    if now.saturating_sub(*at) >= HOLDS_FOR {
                         return Verdict::Healthy;
                     }
                 }
@@ -63,7 +62,7 @@ pub(crate) fn wait(
                 last = reason;
             }
         }
-        if elapsed(begin, now) >= WITHIN + HOLDS_FOR {
+        if now.saturating_sub(begin) >= WITHIN + HOLDS_FOR {
             let reason = match good_since {
                 Some(_) => "the agent starts again and again".into(),
                 None => last,
@@ -79,14 +78,13 @@ fn check(
     condition: Option<Condition>,
     is_reachable: &dyn Fn() -> bool,
     version: &Version,
-    since: Option<Timestamp>,
+    before: Option<&StartId>,
 ) -> Result<Condition, String> {
     let Some(condition) = condition else { return Err("no agent answers".into()) };
     if condition.version != *version {
         return Err(format!("the agent that answers is {}", condition.version));
     }
-    // Service managers may know start times only to the second.
-    if since.is_some_and(|since| condition.started_at.as_second() < since.as_second()) {
+    if before == Some(&condition.start) {
         return Err("the agent ignored the restart".into());
     }
     // A good version on a host without a network is not broken.
@@ -95,8 +93,4 @@ fn check(
         return Err(format!("the agent does not reach the control plane, and the updater does: {reason}"));
     }
     Ok(condition)
-}
-
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(since).try_into().unwrap_or_default()
 }

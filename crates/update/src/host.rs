@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::Version;
+use refit_types::{BootMoment, Version};
 
 use crate::IdentityFacts;
 
@@ -87,13 +87,18 @@ pub trait Service: Debug + Send + Sync {
     }
 }
 
+/// Tells one start of an agent from others, and from a re-execution under the same process id. Only compared for
+/// equality: the clock of an agent says nothing to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartId(pub String);
+
 /// What a running agent reports of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// Its version.
     pub version: Version,
-    /// When it started.
-    pub started_at: Timestamp,
+    /// Which start of the agent this is.
+    pub start: StartId,
     /// Whether it is connected to the control plane.
     pub connected: bool,
     /// Why not, if it reports that.
@@ -118,13 +123,34 @@ pub trait Agent: Debug + Send + Sync {
     fn trusted_issuers(&self) -> Vec<String>;
 }
 
-/// The clock of the updater.
+/// The clocks of the updater.
 pub trait Clock: Debug + Send + Sync {
-    /// Now.
+    /// The wall clock, for what is stored and shown. It may jump, so nothing is measured by it.
     fn now(&self) -> Timestamp;
+
+    /// The time since the host's boot, with the time that it was suspended. It never jumps.
+    fn uptime(&self) -> Duration;
+
+    /// What tells this boot from others.
+    fn boot_id(&self) -> String;
 
     /// Waits.
     fn sleep(&self, length: Duration);
+
+    /// Now, by both clocks.
+    fn moment(&self) -> Moment {
+        let since_boot = BootMoment { boot_id: self.boot_id(), seconds: self.uptime().as_secs() };
+        Moment { wall: self.now(), since_boot }
+    }
+}
+
+/// A moment by both clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moment {
+    /// By the wall clock.
+    pub wall: Timestamp,
+    /// By the clock that counts from the boot.
+    pub since_boot: BootMoment,
 }
 
 /// The system's package manager, as far as it manages the same agent.

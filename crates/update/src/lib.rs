@@ -4,6 +4,7 @@
 
 pub mod archive;
 mod backup;
+mod clock;
 mod config;
 mod control_plane;
 mod disk;
@@ -41,6 +42,7 @@ pub use backup::{
     BackupError, BackupNote, BackupSpec, IdentityFacts, RestoreConditions, back_up, check_backup,
     prepare_restore, restore,
 };
+pub use clock::SystemClock;
 pub use config::Config;
 pub use control_plane::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
@@ -48,7 +50,7 @@ pub use environment::Environment;
 pub use failure::{FailedStep, StepFailed, UnknownStep};
 pub use host::{
     Agent, Answer, Clock, Condition, Connector, ControlPlane, Endpoint, FetchError, Guard, HostError,
-    Manager, Packages, ProbeError, Service, ServiceState,
+    Manager, Moment, Packages, ProbeError, Service, ServiceState, StartId,
 };
 pub use journal::{Journal, Step};
 pub use layout::Layout;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{StoredWord, UpdateObstacle, UpdaterStatus, Version};
+use refit_types::{BootMoment, StoredWord, UpdateObstacle, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::failure::FailedStep;
-use crate::host::{Answer, Endpoint};
+use crate::host::{Answer, Endpoint, Moment};
 use crate::outcome::Outcome;
 use crate::status_file::failed_step;
 
@@ -40,7 +40,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) active: Option<&'a Version>,
     pub(crate) status: &'a UpdaterStatus,
     pub(crate) urgency: Urgency,
-    pub(crate) now: Timestamp,
+    pub(crate) now: &'a Moment,
     /// Drawn at random from the jitter of the answer.
     pub(crate) jitter: Duration,
 }
@@ -133,13 +133,15 @@ fn has_been_spread(status: &UpdaterStatus, answer: &Answer) -> bool {
         .is_some_and(|obstacle| obstacle.step != FailedStep::Find.as_str())
 }
 
-/// How long an attempt that could not begin has to wait for its next try. A clock that was set cannot make it longer
-/// than the longest delay.
-fn retry_in(status: &UpdaterStatus, answer: &Answer, now: Timestamp) -> Duration {
+/// How long an attempt that could not begin has to wait for its next try: never longer than the longest delay.
+fn retry_in(status: &UpdaterStatus, answer: &Answer, now: &Moment) -> Duration {
     let obstacle = obstacle_of(status, Some(&answer.version), answer.attempt);
-    let next_try = obstacle.and_then(|obstacle| obstacle.next_try);
-    let left = next_try.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
-    left.unwrap_or_default().min(LONGEST_RETRY)
+    let Some((obstacle, next_try)) = obstacle.and_then(|obstacle| Some((obstacle, obstacle.next_try?)))
+    else {
+        return Duration::ZERO;
+    };
+    let delay = Duration::try_from(next_try.duration_since(obstacle.at)).unwrap_or_default();
+    delay.saturating_sub(waited(status.obstructed_at.as_ref(), obstacle.at, now)).min(LONGEST_RETRY)
 }
 
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -161,25 +163,40 @@ pub(crate) fn tries_of(status: &UpdaterStatus, version: Option<&Version>, attemp
 
 /// The backoff of a version that failed on this host, unless it is over or the control plane has begun a new attempt.
 /// A failure that does not blame the version (a download, a full disk) is retried each time.
-fn hold_back(status: &UpdaterStatus, version: &Version, attempt: u64, now: Timestamp) -> Option<Postponed> {
+fn hold_back(status: &UpdaterStatus, version: &Version, attempt: u64, now: &Moment) -> Option<Postponed> {
     let failure = status.last_failure.as_ref().filter(|failure| failure.version == *version)?;
     let StoredWord::Known(step) = failed_step(failure) else { return None };
-    let until = next_try(status.failures, failure.at);
+    let (delay, waited) = (delay(status.failures), waited(status.failed_at.as_ref(), failure.at, now));
+    let rest = delay.checked_sub(waited).filter(|rest| !rest.is_zero())?;
     let is_new_attempt = attempt != 0 && attempt != failure.attempt;
-    (step.blames_the_version() && !is_new_attempt && now < until).then(|| Postponed::HoldBack {
+    (step.blames_the_version() && !is_new_attempt).then(|| Postponed::HoldBack {
         version: version.clone(),
         step,
         reason: failure.reason.clone(),
-        until,
+        until: now.wall.saturating_add(rest).unwrap_or(Timestamp::MAX),
     })
 }
 
-/// When a version is tried again that failed this often in a row, the last time then: the delay doubles, up to a day.
-fn next_try(failures: u32, failed_at: Timestamp) -> Timestamp {
+/// How long a version is not tried again that failed this often in a row: the delay doubles, up to a day.
+fn delay(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_secs(30 * 60);
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
-    let delay = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST);
-    failed_at.saturating_add(delay).unwrap_or(Timestamp::MAX)
+    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST)
+}
+
+/// The time since something was stored: within one boot by the clock that counts from it. Across boots only the wall clock
+/// has gone on, so it counts; but at least the time since this boot, which came later. An updater of 0.1 stored only the wall
+/// clock's time.
+fn waited(since_boot: Option<&BootMoment>, wall: Timestamp, now: &Moment) -> Duration {
+    let by_wall = Duration::try_from(now.wall.duration_since(wall)).unwrap_or_default();
+    let uptime = now.since_boot.seconds;
+    match since_boot {
+        Some(then) if then.boot_id == now.since_boot.boot_id && then.seconds <= uptime => {
+            Duration::from_secs(uptime - then.seconds)
+        }
+        Some(_) => by_wall.max(Duration::from_secs(uptime)),
+        None => by_wall,
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 
 use std::io;
 
-use jiff::Timestamp;
 use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::disk::write_durably;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::Answer;
+use crate::host::{Answer, Moment};
 use crate::outcome::Outcome;
 use crate::{Disk, Disproved, Layout};
 
@@ -18,7 +17,7 @@ pub(crate) struct CommandResult<'a> {
     pub(crate) config: &'a Config,
     pub(crate) answer: Option<&'a Answer>,
     pub(crate) active: Option<&'a Version>,
-    pub(crate) at: Timestamp,
+    pub(crate) at: Moment,
     /// Whether the active version has yet to prove that it works.
     pub(crate) unproved: bool,
 }
@@ -49,24 +48,25 @@ pub(crate) fn next_status(
     };
     match outcome {
         Outcome::Obstructed { version, attempt, failure, tries, delay } => {
+            status.obstructed_at = Some(result.at.since_boot.clone());
             status.obstacle = Some(UpdateObstacle {
                 attempt: *attempt,
                 version: version.clone(),
                 step: failure.step.as_str().into(),
                 reason: failure.reason.clone(),
-                at: result.at,
+                at: result.at.wall,
                 tries: *tries,
-                next_try: result.at.checked_add(*delay).ok(),
+                next_try: result.at.wall.checked_add(*delay).ok(),
             });
         }
         Outcome::Undone { version, failure } | Outcome::Failed { version, failure } => {
             status.obstacle = None;
             let attempt = result.answer.map(|answer| answer.attempt).unwrap_or_default();
-            add_failure(&mut status, version, failure, attempt, result.at);
+            add_failure(&mut status, version, failure, attempt, &result.at);
         }
         Outcome::Switched { .. } => {
             status.obstacle = None;
-            status.agent_update_time_last = Some(result.at);
+            status.agent_update_time_last = Some(result.at.wall);
         }
         Outcome::Held(_) => status.obstacle = None,
         Outcome::Nothing(_) | Outcome::Later(_) => {}
@@ -82,10 +82,11 @@ pub(crate) fn next_status(
     };
     let is_pinned = result.config.pinned_version.is_some();
     status.obstacle = status.obstacle.filter(|obstacle| !is_there && (is_pinned || !is_past(obstacle)));
+    status.obstructed_at = status.obstructed_at.filter(|_| status.obstacle.is_some());
     let last = status.last_failure.as_ref().map(|failure| &failure.version);
     let is_active = last.is_some() && last == result.active;
     if is_active || matches!(outcome, Outcome::Switched { .. }) {
-        (status.last_failure, status.failures) = (None, 0);
+        (status.last_failure, status.failed_at, status.failures) = (None, None, 0);
     }
     status
 }
@@ -95,7 +96,7 @@ fn add_failure(
     version: &Version,
     failure: &StepFailed,
     attempt: u64,
-    at: Timestamp,
+    at: &Moment,
 ) {
     let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
     status.failures = if same { status.failures.saturating_add(1) } else { 1 };
@@ -104,9 +105,10 @@ fn add_failure(
         version: version.clone(),
         step: failure.step.as_str().into(),
         reason: failure.reason.clone(),
-        at,
+        at: at.wall,
     });
-    status.agent_update_time_last = Some(at);
+    status.failed_at = Some(at.since_boot.clone());
+    status.agent_update_time_last = Some(at.wall);
 }
 
 /// Saves that a version was undone which had been switched to while no agent ran.
@@ -114,7 +116,7 @@ pub(crate) fn save_disproved(
     disk: &dyn Disk,
     layout: &Layout,
     disproved: &Disproved,
-    at: Timestamp,
+    at: &Moment,
 ) -> io::Result<()> {
     let Disproved { version, from, attempt, failure } = disproved;
     let mut status = last_status(disk, layout);
@@ -149,8 +151,16 @@ pub(crate) fn failed_step(failure: &UpdateFailure) -> StoredWord<FailedStep> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use refit_types::BootMoment;
+
     use super::*;
     use crate::{Profile, RealDisk};
+
+    fn at_the_epoch() -> Moment {
+        let since_boot = BootMoment { boot_id: "a".into(), seconds: 7 };
+        Moment { wall: Timestamp::UNIX_EPOCH, since_boot }
+    }
 
     #[test]
     fn a_step_of_a_newer_release_survives_a_rewrite() {
@@ -168,7 +178,7 @@ mod tests {
             config: &config,
             answer: None,
             active: None,
-            at: Timestamp::UNIX_EPOCH,
+            at: at_the_epoch(),
             unproved: false,
         };
         let after = next_status(before.clone(), &result, &Outcome::Nothing(String::new()));
@@ -185,12 +195,14 @@ mod tests {
             config: &Config::default(),
             answer: None,
             active: None,
-            at: Timestamp::UNIX_EPOCH,
+            at: at_the_epoch(),
             unproved: false,
         };
         let failure = FailedStep::Health.failure("no agent answers");
         let undone = Outcome::Undone { version: "2.0.0".parse().unwrap(), failure };
-        let stored = next_status(UpdaterStatus::default(), &result, &undone).last_failure.unwrap();
+        let status = next_status(UpdaterStatus::default(), &result, &undone);
+        assert_eq!(status.failed_at, Some(at_the_epoch().since_boot));
+        let stored = status.last_failure.unwrap();
         assert_eq!(stored.step, "health");
         assert_eq!(failed_step(&stored), StoredWord::Known(FailedStep::Health));
     }

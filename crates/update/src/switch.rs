@@ -3,7 +3,6 @@
 
 use std::io;
 
-use jiff::Timestamp;
 use refit_types::Version;
 
 use crate::backup::{back_up, back_up_foreign, check_backup, prepare_restore, restore};
@@ -11,7 +10,7 @@ use crate::disk::{Disk, parent, point, point_durably, write_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::health::{self, Verdict};
-use crate::host::{ControlPlane, Manager, ProbeError, ServiceState};
+use crate::host::{ControlPlane, Manager, ProbeError, ServiceState, StartId};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
 use crate::versions::{active_version, is_complete};
@@ -257,7 +256,7 @@ impl Environment<'_> {
             units::save_for_rollback(self.disk, self.layout, self.profile, to)
                 .map_err(FailedStep::Switch.failed())?;
         }
-        let since = self.clock.now();
+        let before = self.running_start();
         point(self.disk, &self.layout.active(), &self.layout.active_target(to))
             .map_err(FailedStep::Switch.failed())?;
         let mut state = state;
@@ -297,7 +296,7 @@ impl Environment<'_> {
                 tracing::info!("Started {unit}");
             }
         }
-        self.wait_until_healthy(to, Some(since), &|| control_plane.find().is_ok())
+        self.wait_until_healthy(to, before.as_ref(), &|| control_plane.find().is_ok())
             .map_err(|reason| self.blame(reason))?;
         Ok(Proof::Healthy)
     }
@@ -312,13 +311,18 @@ impl Environment<'_> {
         }
     }
 
+    /// The start of the agent that answers now: the one after a restart is another.
+    fn running_start(&self) -> Option<StartId> {
+        self.agent.condition().map(|condition| condition.start)
+    }
+
     pub(crate) fn wait_until_healthy(
         &self,
         version: &Version,
-        since: Option<Timestamp>,
+        before: Option<&StartId>,
         is_reachable: &dyn Fn() -> bool,
     ) -> Result<(), String> {
-        match health::wait(self.agent, self.clock, is_reachable, version, since) {
+        match health::wait(self.agent, self.clock, is_reachable, version, before) {
             Verdict::Healthy => {
                 tracing::info!("{version} is healthy");
                 Ok(())
@@ -360,14 +364,14 @@ impl Environment<'_> {
         state: ServiceState,
         control_plane: &dyn ControlPlane,
     ) -> StepFailed {
-        let since = self.clock.now();
+        let before = self.running_start();
         let rolled_back = Journal::load(self.disk, self.layout)
             .map_err(FailedStep::Undo.failed())
             .and_then(|stored| self.roll_back(&stored.unwrap_or_else(|| journal.clone())));
         let more = match (rolled_back, &journal.from) {
             (Err(error), _) => format!("; the rollback failed at {error}; the next update repeats it"),
             (Ok(()), Some(from)) if state == ServiceState::Running => {
-                match self.wait_until_healthy(from, Some(since), &|| control_plane.find().is_ok()) {
+                match self.wait_until_healthy(from, before.as_ref(), &|| control_plane.find().is_ok()) {
                     Ok(()) => return failure,
                     Err(reason) => format!("; {from} is active again and is not healthy either: {reason}"),
                 }

@@ -205,7 +205,8 @@ impl Environment<'_> {
         self.roll_back(&journal)?;
         let disproved =
             Disproved { version: version.clone(), from: from.clone(), attempt: record.attempt, failure };
-        if let Err(error) = status_file::save_disproved(self.disk, self.layout, &disproved, self.clock.now())
+        if let Err(error) =
+            status_file::save_disproved(self.disk, self.layout, &disproved, &self.clock.moment())
         {
             tracing::warn!("The failure could not be saved: {error}");
         }

@@ -186,7 +186,7 @@ impl Updater<'_> {
             active: state.active.as_ref(),
             status: &state.status,
             urgency,
-            now: self.environment.clock.now(),
+            now: &self.environment.clock.moment(),
             jitter: Duration::from_secs((self.random)(answer.jitter_seconds.saturating_add(1)).into()),
         })
     }
@@ -394,7 +394,7 @@ impl Updater<'_> {
         let unproved = Unproved::of_active(disk, layout)
             .map_err(|source| UpdateError::Disk { what: "the record of an unproved version", source })?
             .is_some();
-        let (at, active) = (clock.now(), state.active.as_ref());
+        let (at, active) = (clock.moment(), state.active.as_ref());
         let result = CommandResult { config: &state.config, answer, active, at, unproved };
         let status = next_status(state.status.clone(), &result, &outcome);
         if status != state.status {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "cuts/clocks.rs"]
+mod clocks;
 #[path = "cuts/disk.rs"]
 mod disk;
 mod host;

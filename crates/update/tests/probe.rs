@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use refit_types::Version;
 use refit_update::{Agent, Condition, HostAgent, IdentityFacts, Layout, Profile, Readiness};
 use tempfile::TempDir;
@@ -159,12 +158,10 @@ fn version(text: &str) -> Version {
 fn an_agent_is_what_its_process_is_and_ready_when_it_says_so() {
     let host = Host::new("/run/agent.pid");
     assert_eq!(host.agent.condition(), None);
-    let before = Timestamp::now();
     let running = host.run("1.0.0", "ready", &host.absolute());
     let found = host.until("ready", |found| found.connected);
     assert_eq!((&found.version, &found.reason), (&version("1.0.0"), &None));
-    let to_the_second = before.as_second()..=Timestamp::now().as_second();
-    assert!(to_the_second.contains(&found.started_at.as_second()), "{found:?} in {to_the_second:?}");
+    assert!(found.start.0.starts_with(&format!("{} ", running.0.id())), "{found:?}");
     for _ in 0..20 {
         assert_eq!(host.agent.condition().as_ref(), Some(&found));
     }
@@ -203,11 +200,6 @@ fn nobody_answers_for_the_process_that_is_to_be_ready() {
     let old = host.run("1.0.0", "ready", &host.absolute());
     let before = host.until("the old one", |found| found.connected);
 
-    // To the second is how exactly a start is compared.
-    while Timestamp::now().as_second() <= before.started_at.as_second() {
-        std::thread::yield_now();
-    }
-    let since = Timestamp::now();
     let new = host.run("1.1.0", "deaf", &host.absolute());
     let found = host.until("the new one", |found| found.version == version("1.1.0"));
     let reason = found.reason.unwrap();
@@ -215,7 +207,7 @@ fn nobody_answers_for_the_process_that_is_to_be_ready() {
         !found.connected && reason.contains(&format!("another process than {} answers", new.0.id())),
         "{reason}"
     );
-    assert!(found.started_at.as_second() >= since.as_second(), "{} since {since}", found.started_at);
+    assert_ne!(found.start, before.start);
 
     host.set("1.0.0", "deaf");
     drop(old);
@@ -266,4 +258,35 @@ fn an_agent_whose_address_is_nobodys_is_not_ready() {
     host.agent = HostAgent::new(&host.layout, &Profile { readiness, ..Profile::refit() });
     let found = host.agent.condition().unwrap();
     assert!(!found.connected && found.reason.unwrap().contains("does not answer"));
+}
+
+/// An agent answers on its socket with one line.
+fn answers(host: &Host, line: &str) -> Option<Condition> {
+    let (path, layout) = (host.layout.data().join("answers.sock"), &host.layout);
+    let _ = fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let line = line.to_owned();
+    let answering = std::thread::spawn(move || listener.accept().unwrap().0.write_all(line.as_bytes()));
+    let readiness = Readiness::Socket("answers.sock".into());
+    let condition = HostAgent::new(layout, &Profile { readiness, ..Profile::refit() }).condition();
+    answering.join().unwrap().unwrap();
+    condition
+}
+
+/// The agent's clock may be anywhere: what it says of a start is only compared with what it said of another.
+#[test]
+fn a_start_is_known_by_its_session_and_in_older_agents_by_what_they_say() {
+    let host = Host::new("agent.pid");
+    let line = |session: &str, started_at: &str| {
+        let session = if session.is_empty() { String::new() } else { format!(r#","session":"{session}""#) };
+        format!(r#"{{"version":"1.0.0","pid":7,"started_at":"{started_at}","connected":true{session}}}"#)
+    };
+    let start = |session: &str, started_at: &str| answers(&host, &line(session, started_at)).unwrap().start;
+    let (early, late) = ("1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z");
+    assert_eq!(start("a", early), start("a", late), "the clock of the agent does not matter");
+    assert_ne!(start("a", early), start("b", early));
+    assert_eq!(start("", early), start("", early));
+    assert_ne!(start("", early), start("", late));
+    let least = r#"{"version":"1.0.0","connected":false}"#;
+    assert!(!answers(&host, least).unwrap().connected);
 }

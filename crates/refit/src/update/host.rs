@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use refit_identity::{CaPin, public_client_config};
 use refit_types::{DataDir, UpdaterStatus, Version};
 use refit_update::{
-    Clock, Connector, ControlPlane, DetectedService, Endpoint, Environment, HostAgent, HostError,
-    HttpsControlPlane, HttpsOptions, HttpsSource, Interrupt, Layout, Lock, LockError, LockRequest,
-    NoPackages, Packages, Profile, RealDisk, Recovered, Recovery, Service, SystemPackages, Systemd,
-    TransferLimits, UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
+    Connector, ControlPlane, DetectedService, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
+    HttpsOptions, HttpsSource, Interrupt, Layout, Lock, LockError, LockRequest, NoPackages, Packages,
+    Profile, RealDisk, Recovered, Recovery, Service, SystemClock, SystemPackages, Systemd, TransferLimits,
+    UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
 };
 
 use super::progress::ProgressLine;
@@ -44,20 +43,6 @@ const INVOCATION: &str = "INVOCATION_ID";
 
 /// A version, and the path of its updater.
 pub(super) type Installed = (Version, PathBuf);
-
-/// The clock of the system.
-#[derive(Debug)]
-struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    fn sleep(&self, length: Duration) {
-        std::thread::sleep(length);
-    }
-}
 
 impl Host {
     pub(super) fn new(root: &Path, file: Option<&Path>, suffix: Option<&str>) -> Result<Self, Failure> {

@@ -1,6 +1,6 @@
 //! Every case of the plan, as a table.
 
-use refit_types::{Edition, UpdateFailure};
+use refit_types::{BootMoment, Edition, UpdateFailure};
 
 use super::*;
 
@@ -23,7 +23,13 @@ struct Case {
     /// The version, the step and the attempt of the last failure, and how often it has failed.
     failure: Option<(&'static str, &'static str, u64, u32)>,
     /// Seconds since that failure.
-    since: i64,
+    since: u64,
+    /// By how much the wall clock was set since.
+    jump: i64,
+    /// Whether the failure was in another boot, an hour before this one by the wall clock.
+    rebooted: bool,
+    /// Whether an updater stored the failure that knows no other clock.
+    by_wall_only: bool,
 }
 
 const DUE: Case = Case {
@@ -35,6 +41,9 @@ const DUE: Case = Case {
     jitter: 0,
     failure: None,
     since: 60,
+    jump: 0,
+    rebooted: false,
+    by_wall_only: false,
 };
 
 impl Case {
@@ -55,14 +64,22 @@ impl Case {
             at: at(0),
         });
         let failures = self.failure.map_or(0, |(.., failures)| failures);
-        let status = UpdaterStatus { last_failure, failures, ..UpdaterStatus::default() };
+        let moment = |boot_id: &str, seconds| BootMoment { boot_id: boot_id.into(), seconds };
+        let (failed_at, now) = match self.rebooted {
+            true => (moment("a", 5000), moment("b", self.since)),
+            false => (moment("b", 5000), moment("b", 5000 + self.since)),
+        };
+        let failed_at = (last_failure.is_some() && !self.by_wall_only).then_some(failed_at);
+        let status = UpdaterStatus { last_failure, failed_at, failures, ..UpdaterStatus::default() };
+        let passed = i64::try_from(self.since).unwrap() + if self.rebooted { 3600 } else { 0 };
+        let now = Moment { wall: at(passed + self.jump), since_boot: now };
         decide(Facts {
             config: &config,
             answer: &answer,
             active: self.active.map(version).as_ref(),
             status: &status,
             urgency: self.urgency,
-            now: at(self.since),
+            now: &now,
             jitter: Duration::from_secs(self.jitter),
         })
     }
@@ -160,6 +177,41 @@ fn every_case_has_its_plan() {
             Case { failure: Some(("2.0.0", "validate", 7, u32::MAX)), ..DUE },
             held_back(FailedStep::Validate, 86_400),
         ),
+        (
+            "the wall clock was set forward, and the backoff is as long as it was",
+            Case { failure: HEALTH, since: 1799, jump: 86_400, ..DUE },
+            held_back(FailedStep::Health, 1800 + 86_400),
+        ),
+        (
+            "it was set back, and the backoff is over when it was to be",
+            Case { failure: HEALTH, since: 1800, jump: -86_400, ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "a boot in between: the wall clock has gone on",
+            Case { failure: Some(("2.0.0", "health", 7, 3)), since: 60, rebooted: true, ..DUE },
+            held_back(FailedStep::Health, 7200),
+        ),
+        (
+            "a boot in between, and it is over by the wall clock",
+            Case { failure: HEALTH, since: 60, rebooted: true, ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "a host that boots in the past waits as long as it can tell",
+            Case { failure: HEALTH, since: 60, jump: -1_000_000, rebooted: true, ..DUE },
+            held_back(FailedStep::Health, 3600 + 1800 - 1_000_000),
+        ),
+        (
+            "and no longer",
+            Case { failure: HEALTH, since: 1800, jump: -1_000_000, rebooted: true, ..DUE },
+            switch("2.0.0", true),
+        ),
+        (
+            "a failure that an older updater stored",
+            Case { failure: HEALTH, since: 1799, by_wall_only: true, ..DUE },
+            held_back(FailedStep::Health, 1800),
+        ),
         ("a new attempt", Case { failure: HEALTH, attempt: 8, ..DUE }, switch("2.0.0", true)),
         (
             "a control plane that counts no attempts",
@@ -229,7 +281,8 @@ fn an_update_that_could_not_begin_is_tried_again_after_a_growing_delay_that_surv
         }),
         ..UpdaterStatus::default()
     };
-    let decide = |status: &UpdaterStatus, urgency, since, auto_update| {
+    let boot = |seconds| BootMoment { boot_id: "a".into(), seconds };
+    let decide_at = |status: &UpdaterStatus, urgency, now: Moment, auto_update| {
         let answer = Answer {
             version: version("2.0.0"),
             edition: Edition::Oss,
@@ -244,15 +297,25 @@ fn an_update_that_could_not_begin_is_tried_again_after_a_growing_delay_that_surv
             active: Some(&active),
             status,
             urgency,
-            now: at(since),
+            now: &now,
             jitter,
         })
+    };
+    let decide = |status: &UpdaterStatus, urgency, since, auto_update| {
+        let since_boot = boot(5000 + u64::try_from(since).unwrap_or_default());
+        decide_at(status, urgency, Moment { wall: at(since), since_boot }, auto_update)
     };
     let wait = |seconds| Plan::Postpone(Postponed::Wait(Duration::from_secs(seconds)));
     let download = status(FailedStep::Download, 7, Some("2.0.0"));
     assert_eq!(decide(&download, Urgency::Due, 10, true), wait(30));
     assert_eq!(decide(&download, Urgency::Due, 40, true), switch("2.0.0", true), "its jitter has passed");
-    assert_eq!(decide(&download, Urgency::Due, -9000, true), wait(300), "a clock that was set back");
+    assert_eq!(decide(&download, Urgency::Due, -9000, true), wait(40), "a clock that was set back");
+    let measured = UpdaterStatus { obstructed_at: Some(boot(5000)), ..download.clone() };
+    for jump in [-9000, 0, 9000] {
+        let after = |seconds: u64| Moment { wall: at(jump), since_boot: boot(5000 + seconds) };
+        assert_eq!(decide_at(&measured, Urgency::Due, after(39), true), wait(1), "set by {jump} s");
+        assert_eq!(decide_at(&measured, Urgency::Due, after(40), true), switch("2.0.0", true), "{jump}");
+    }
     assert_eq!(decide(&download, Urgency::Spread, 10, true), switch("2.0.0", true));
     let not_due = Plan::Postpone(Postponed::NotDue { version: version("2.0.0") });
     assert_eq!(decide(&download, Urgency::Spread, 40, false), not_due, "it is no longer told to");

@@ -4,22 +4,21 @@ use std::path::PathBuf;
 
 use super::ANSWER_WITHIN;
 use super::http::{Reply, get};
-use super::process::{Boot, Process};
-use crate::host::Condition;
+use super::process::Process;
+use crate::host::{Condition, StartId};
 
 /// An agent that reports over HTTP whether it is ready and writes a pid file, as stock Teleport does. Version and start
-/// time are read from the process itself.
+/// are read from the process itself.
 #[derive(Debug, Clone)]
 pub(super) struct HttpAgent {
     url: String,
     pid_file: PathBuf,
     versions: PathBuf,
-    boot: Boot,
 }
 
 impl HttpAgent {
     pub(super) fn new(url: &str, pid_file: PathBuf, versions: PathBuf) -> Self {
-        Self { url: url.into(), pid_file, versions, boot: Boot::default() }
+        Self { url: url.into(), pid_file, versions }
     }
 
     /// The process of an agent of an installed version that runs.
@@ -32,7 +31,6 @@ impl HttpAgent {
     pub(super) fn condition(&self) -> Result<Condition, String> {
         let process = Process::named_in(&self.pid_file)?;
         let version = process.version(&self.versions)?;
-        let started_at = process.started_at(&self.boot).ok_or("the host's clocks cannot be read")?;
         let reason = match get(&self.url, ANSWER_WITHIN) {
             Ok(reply) => self.not_ready_reason(process, &reply),
             Err(error) => Some(format!("{} does not answer: {error}", self.url)),
@@ -40,7 +38,7 @@ impl HttpAgent {
         if Process::named_in(&self.pid_file)? != process {
             return Err(format!("process {} was replaced while it was asked", process.pid()));
         }
-        Ok(Condition { version, started_at, connected: reason.is_none(), reason })
+        Ok(Condition { version, start: StartId(process.to_string()), connected: reason.is_none(), reason })
     }
 
     /// Why the answer does not prove that this process is ready, if it does not. While one process hands its listeners

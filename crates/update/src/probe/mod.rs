@@ -16,7 +16,7 @@ use refit_identity::{CaPin, Certificate};
 use refit_types::{DataDir, Version};
 use serde::Deserialize;
 
-use crate::host::{Agent, Condition, Guard, HostError, ProbeError};
+use crate::host::{Agent, Condition, Guard, HostError, ProbeError, StartId};
 use crate::profile::Readiness;
 use crate::{IdentityFacts, Layout, Lock, LockError, Profile};
 use http_agent::HttpAgent;
@@ -48,7 +48,12 @@ enum ReadinessSource {
 #[derive(Debug, Deserialize)]
 struct ReadinessReport {
     version: Version,
-    started_at: Timestamp,
+    #[serde(default)]
+    session: Option<String>,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    started_at: Option<Timestamp>,
     connected: bool,
     #[serde(default)]
     reason: Option<String>,
@@ -105,12 +110,7 @@ impl Agent for HostAgent {
     fn condition(&self) -> Option<Condition> {
         let found = match &self.source {
             ReadinessSource::Socket(path) => request_report(path)
-                .map(|ReadinessReport { version, started_at, connected, reason, .. }| Condition {
-                    version,
-                    started_at,
-                    connected,
-                    reason,
-                })
+                .map(ReadinessReport::into_condition)
                 .map_err(|error| format!("{}: {error}", path.display())),
             ReadinessSource::Http(agent) => agent.condition(),
         };
@@ -154,6 +154,19 @@ impl Agent for HostAgent {
 
     fn trusted_issuers(&self) -> Vec<String> {
         trusted_authorities(&self.trust).iter().map(|authority| CaPin::of(authority).to_string()).collect()
+    }
+}
+
+impl ReadinessReport {
+    /// The session is drawn at each start and each re-execution. An agent that reports none is known by its process and by
+    /// when it says that it started, which is not compared with any other clock.
+    fn into_condition(self) -> Condition {
+        let Self { version, session, pid, started_at, connected, reason, .. } = self;
+        let start = session.unwrap_or_else(|| match started_at {
+            Some(started_at) => format!("{pid} {started_at}"),
+            None => pid.to_string(),
+        });
+        Condition { version, start: StartId(start), connected, reason }
     }
 }
 

@@ -1,14 +1,12 @@
 //! What the kernel knows of a process, from `/proc`.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 use rustix::fs::OFlags;
 
@@ -16,8 +14,6 @@ use rustix::fs::OFlags;
 const MAX_PID_FILE_BYTES: u64 = 64;
 /// The directory of binaries in a version.
 const BINARIES: &str = "bin";
-/// Two readings of the boot time differ by less, unless the clock was set.
-const SAME_BOOT: SignedDuration = SignedDuration::from_millis(500);
 
 /// A process. Ids are reused, so its start time is part of its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +59,6 @@ impl Process {
         })
     }
 
-    /// When it started: the latest possible time, because the kernel counts in ticks.
-    pub(super) fn started_at(self, boot: &Boot) -> Option<Timestamp> {
-        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
-        let nanoseconds = u128::from(self.start_ticks + 1) * 1_000_000_000 / u128::from(ticks_per_second);
-        let since_boot = Duration::from_nanos(u64::try_from(nanoseconds).ok()?);
-        boot.at()?.checked_add(since_boot).ok()
-    }
-
     /// Whether it has the other end of a connection on this host; nothing if that end is closed or not visible.
     pub(super) fn has_far_end(self, (ours, theirs): (u16, u16)) -> Option<bool> {
         let mut names: Vec<PathBuf> = Vec::new();
@@ -88,23 +76,10 @@ impl Process {
     }
 }
 
-/// The boot time of the host. It is cached, so that two readings of one process agree.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Boot(Arc<Mutex<Option<Timestamp>>>);
-
-impl Boot {
-    fn at(&self) -> Option<Timestamp> {
-        let uptime = fs::read_to_string("/proc/uptime").ok()?;
-        let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-        let found = Timestamp::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?).ok()?;
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match *kept {
-            Some(before) if found.duration_since(before).abs() < SAME_BOOT => Some(before),
-            _ => {
-                *kept = Some(found);
-                Some(found)
-            }
-        }
+/// The process id and the ticks from the host's boot to its start.
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid, self.start_ticks)
     }
 }
 

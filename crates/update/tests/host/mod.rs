@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
     Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError, Guard,
-    HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, Service, ServiceState, Updater,
-    active_version, create_dirs_durably, write_durably,
+    HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, Service, ServiceState, StartId,
+    Updater, active_version, create_dirs_durably, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -34,7 +34,7 @@ pub trait Platform: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Running {
     pub version: Version,
-    started_at: Timestamp,
+    start: StartId,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +62,15 @@ pub struct State {
     pub attempt: u64,
     pub woken_for: Option<u64>,
     wanted: Option<Version>,
-    milliseconds: i64,
+    starts: u64,
+    /// Since the boot.
+    pub milliseconds: u64,
+    /// By how much the wall clock is ahead.
+    wall_offset: i64,
+    /// How often the updater has looked at anything.
+    pub looks: usize,
+    /// At which of these looks the wall clock is set, and by how many seconds.
+    pub jump: Option<(usize, i64)>,
 }
 
 #[derive(Debug)]
@@ -132,11 +140,24 @@ impl<G: Platform> Host<G> {
     pub fn start_agent_of(&self, text: &str) {
         let version = version(text);
         self.platform.open_database(&self.layout.database(), &version);
-        let started_at = self.now();
-        self.state.lock().unwrap().running = Some(Running { version, started_at });
+        let mut state = self.state.lock().unwrap();
+        state.starts += 1;
+        let start = StartId(state.starts.to_string());
+        state.running = Some(Running { version, start });
+    }
+
+    /// The updater looks at something: a moment at which the wall clock may be set.
+    fn look(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.looks += 1;
+        let looks = state.looks;
+        if let Some((_, seconds)) = state.jump.take_if(|(look, _)| *look == looks) {
+            state.wall_offset += seconds;
+        }
     }
 
     fn does<T>(&self, what: &str, deed: impl FnOnce() -> T) -> Result<T, HostError> {
+        self.look();
         self.platform.does(what).map_err(|error| HostError(error.to_string()))?;
         Ok(deed())
     }
@@ -242,10 +263,11 @@ impl<G: Platform> Agent for Host<G> {
     }
 
     fn condition(&self) -> Option<Condition> {
+        self.look();
         let state = self.state.lock().unwrap();
         let running = state.running.as_ref().filter(|running| !state.broken.contains(&running.version))?;
-        let (version, started_at) = (running.version.clone(), running.started_at);
-        Some(Condition { version, started_at, connected: true, reason: None })
+        let (version, start) = (running.version.clone(), running.start.clone());
+        Some(Condition { version, start, connected: true, reason: None })
     }
 
     fn lock_out(&self) -> Result<Guard, HostError> {
@@ -268,16 +290,25 @@ impl<G: Platform> Agent for Host<G> {
     }
 }
 
-/// A second passes at each look: whoever compares times to the second sees them differ.
 impl<G: Platform> Clock for Host<G> {
     fn now(&self) -> Timestamp {
-        let mut state = self.state.lock().unwrap();
-        state.milliseconds += 1000;
-        Timestamp::from_millisecond(1_700_000_000_000 + state.milliseconds).unwrap()
+        self.look();
+        let state = self.state.lock().unwrap();
+        let passed = i64::try_from(state.milliseconds).unwrap() + 1000 * state.wall_offset;
+        Timestamp::from_millisecond(1_700_000_000_000 + passed).unwrap()
+    }
+
+    fn uptime(&self) -> Duration {
+        self.look();
+        Duration::from_millis(self.state.lock().unwrap().milliseconds)
+    }
+
+    fn boot_id(&self) -> String {
+        "a boot".into()
     }
 
     fn sleep(&self, length: Duration) {
-        self.state.lock().unwrap().milliseconds += i64::try_from(length.as_millis()).unwrap();
+        self.state.lock().unwrap().milliseconds += u64::try_from(length.as_millis()).unwrap();
     }
 }
 
