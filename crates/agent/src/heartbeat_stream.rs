@@ -7,7 +7,7 @@ use refit_identity::Identity;
 use refit_proto::agent::v1::agent_service_client::AgentServiceClient;
 use refit_proto::agent::v1::{GetAuthoritiesRequest, HeartbeatReply, HeartbeatRequest, Rotation};
 use refit_proto::{code_of, codes_of};
-use refit_types::{AgentRole, Edition, Labels, UpgraderKind, Version};
+use refit_types::{AgentRole, Edition, Labels, Platform, UpgraderKind, Version};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -33,6 +33,7 @@ pub(crate) struct HeartbeatSource {
     pub(crate) node_labels: watch::Receiver<Labels>,
     pub(crate) updater: watch::Receiver<Option<UpdaterReport>>,
     pub(crate) rotation: Rotation,
+    pub(crate) platform: Option<Platform>,
     /// The attempt that the updater was last woken for.
     pub(crate) hint_acknowledged: u64,
 }
@@ -44,6 +45,8 @@ impl HeartbeatSource {
         let updater = self.updater.borrow_and_update().clone();
         let upgrader = if updater.is_some() { UpgraderKind::Binary } else { UpgraderKind::None };
         let roles: Vec<String> = self.roles.iter().map(ToString::to_string).collect();
+        let platform =
+            |part: fn(&Platform) -> &str| self.platform.as_ref().map(part).unwrap_or_default().to_owned();
         HeartbeatRequest {
             hostname: self.hostname.clone(),
             version: self.version.to_string(),
@@ -63,6 +66,9 @@ impl HeartbeatSource {
             }),
             rotation: Some(self.rotation.clone()),
             hint_acknowledged: self.hint_acknowledged,
+            os: platform(|platform| &platform.os),
+            os_version: platform(|platform| &platform.os_version),
+            arch: platform(|platform| &platform.arch),
         }
     }
 

@@ -15,6 +15,7 @@ mod join;
 mod labels;
 mod notify;
 mod pid_file;
+mod platform;
 mod readiness;
 mod reconnect;
 mod reexec;

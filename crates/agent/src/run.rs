@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::connection_loop::{Agent, servers};
 use crate::heartbeat_stream::HeartbeatSource;
+use crate::platform::platform;
 use crate::updater_wake::UpdaterWake;
 use crate::{
     AgentConfig, ExecPath, LabelSource, Notify, PidFile, Readiness, ReadinessSocket, RpcError, Signals,
@@ -100,6 +101,7 @@ pub async fn run(config: AgentConfig, version: Version, edition: Edition) -> Res
         node_labels: node.labels(),
         updater: watch_updater_status(config.data_dir.updater_status()),
         rotation: Rotation::default(),
+        platform: platform(),
         hint_acknowledged: 0,
     };
     let readiness = Readiness {

@@ -135,6 +135,9 @@ impl SimulatedAgent {
             started_at: Some(prost_types::Timestamp { seconds: now.as_second(), nanos: 0 }),
             rotation: Some(Rotation::default()),
             hint_acknowledged: 0,
+            os: refit_types::HOST_OS.into(),
+            os_version: String::new(),
+            arch: refit_types::host_arch().into(),
         };
         let (outbox, sent) = mpsc::channel(OUTBOX);
         outbox.send(beat.clone()).await.map_err(|_| AgentError::Ended)?;

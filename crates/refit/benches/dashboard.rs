@@ -118,7 +118,7 @@ async fn measure(hosts: u128) -> Outcome<Vec<(f64, f64)>> {
     let file = folder.path().join("groups.json");
     std::fs::write(&file, groups.to_string())?;
     server.ask(&["create", &file.display().to_string()]);
-    server.ask(&["autoupdate", "update", "--set-agent-version=15.1.1"]);
+    server.ask(&["autoupdate", "update", "--set-agent-version=15.1.1", "--allow-missing"]);
     let all = format!("<b id=\"host-count\">{hosts}</b>");
     let end = Instant::now() + Duration::from_secs(120);
     while !browser.get("/web/")?.contains(&all) {

@@ -209,7 +209,7 @@ fn start_refit(data_dir: &Path, more: &[&str]) -> Outcome<Side> {
     }
     // Every host is looked up, and told by its group.
     for change in [
-        &["--set-agent-version=15.1.1"][..],
+        &["--set-agent-version=15.1.1", "--allow-missing"][..],
         &["--schedule", "regular", "--group", "all", "--add", "--set-window-hours=24"],
     ] {
         let made = Command::new(refit)

@@ -37,7 +37,7 @@ const CRATES: [(&str, &[&str]); 16] = [
     ("refit-update", &["refit-identity", "refit-types"]),
     ("refit-loadgen", &["refit-identity", "refit-proto", "refit-types"]),
     ("refit-released", &["refit-authority", "refit-backend", "refit-identity", "refit-proto"]),
-    ("refit-testbed", &["refit-backend"]),
+    ("refit-testbed", &["refit-backend", "refit-types"]),
     (
         "refit",
         &[

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use refit_backend::{EtcdAddress, EtcdBackend};
 use refit_released::OldServer;
-use refit_testbed::{Etcd, Invitation, Process, Ran, Server, directory, eventually, far_hour, until_seen};
+use refit_testbed::{
+    Etcd, Invitation, Process, Ran, Server, directory, eventually, far_hour, publish, until_seen,
+};
 use refit_types::DataDir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -38,6 +40,7 @@ impl Cluster {
     async fn start(name: &str) -> Self {
         let folder = directory();
         let url = format!("etcd://{}/older-{}-{name}", Etcd::shared().await.endpoint(), std::process::id());
+        publish(&folder.path().join("server/artifacts"), &["99.0.0"]);
         let server = Server::start(REFIT, &folder.path().join("server"), &["--backend", &url]).await;
         let backend = EtcdBackend::connect(&EtcdAddress::parse(&url).unwrap()).await.unwrap();
         let old = OldServer::start(server.address(), Arc::new(backend)).await;

@@ -174,6 +174,7 @@ mod tests {
             session: Session { id: uuid::Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
             rotation: RotationMark::default(),
             hint_acknowledged: 0,
+            platform: None,
         }
     }
 

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::{Artifacts, Published};
 use crate::authorities::Authorities;
 use crate::config::Store;
 use crate::dispatch::Dispatch;
@@ -137,12 +137,19 @@ impl Server {
         let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events.clone(), server, features, now);
         let tokens = Arc::new(TokenStore::new(backend.clone(), &config.static_tokens));
         let sessions = Arc::new(Sessions::new(backend.clone(), now));
+        let published = Published::new(config.data_dir.artifacts(), fleet.clone(), release.edition);
         let web = Web::new(web::Dependencies {
             backend: backend.clone(),
             fleet: fleet.clone(),
             rollouts: rollouts.clone(),
+            published: published.clone(),
             rollout_rpc: rpc::RolloutRpc { rollouts: rollouts.clone() },
-            resources: rpc::Resources::new(stores.clone(), events.clone(), rollouts.clone()),
+            resources: rpc::Resources::new(
+                stores.clone(),
+                events.clone(),
+                rollouts.clone(),
+                published.clone(),
+            ),
             stop: stopped.clone(),
             sessions: sessions.clone(),
             events: events.clone(),
@@ -158,6 +165,7 @@ impl Server {
             rollouts: rollouts.clone(),
             tokens: tokens.clone(),
             stores: stores.clone(),
+            published,
             runner: runner.clone(),
             known,
             server_id: id.clone(),
@@ -316,6 +324,7 @@ struct Dependencies {
     rollouts: Arc<Rollouts>,
     tokens: Arc<TokenStore>,
     stores: Stores,
+    published: Published,
     runner: Arc<Runner>,
     known: refit_migrations::Registry,
     server_id: String,
@@ -329,7 +338,8 @@ impl Dependencies {
         let events = self.events;
         let migrations =
             rpc::Migrations { backend: backend.clone(), runner: self.runner, events: events.clone() };
-        let resources = rpc::Resources::new(self.stores.clone(), events.clone(), self.rollouts.clone());
+        let resources =
+            rpc::Resources::new(self.stores.clone(), events.clone(), self.rollouts.clone(), self.published);
         let auth = rpc::Auth {
             backend: backend.clone(),
             authorities: authorities.clone(),

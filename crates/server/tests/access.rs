@@ -251,7 +251,7 @@ async fn who_may_change_the_rollout_may_not_choose_the_version() {
             let request = refit_proto::resources::v1::UpsertResourceRequest {
                 kind: kind.to_string(),
                 resource,
-                allow_major_downgrade: false,
+                allow_missing: true,
                 ..Default::default()
             };
             request.encode_to_vec().into()

@@ -22,6 +22,8 @@ mod outage;
 mod pause;
 #[path = "rollout/proof.rs"]
 mod proof;
+#[path = "rollout/published.rs"]
+mod published;
 #[path = "rollout/restart.rs"]
 mod restart;
 #[path = "rollout/world.rs"]

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    AgentRole, Edition, HostId, Labels, StoredWord, UnknownFields, UpdaterStatus, Upgrade, UpgraderKind,
-    Version, keep_unknown_fields,
+    AgentRole, Edition, HostId, Labels, Platform, StoredWord, UnknownFields, UpdaterStatus, Upgrade,
+    UpgraderKind, Version, keep_unknown_fields,
 };
 
 /// What the cluster knows of one host, stored for as long as the host belongs to it. What a newer release
@@ -92,6 +92,9 @@ pub struct Report {
     /// The attempt that the agent has woken its updater for; 0 for none.
     #[serde(default)]
     pub hint_acknowledged: u64,
+    /// The system that it runs on; none of agents that do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Box<Platform>>,
 }
 
 /// One run of an agent: distinguishes two processes that report with the same host UUID.

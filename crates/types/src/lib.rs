@@ -9,6 +9,7 @@ mod host_record;
 mod humanize;
 mod kinds;
 mod labels;
+mod platform;
 mod resource;
 mod resource_kind;
 mod revision;
@@ -29,6 +30,7 @@ pub use host_record::{HostRecord, PastUpdate, Report, RotationMark, Session};
 pub use humanize::{counted, in_words};
 pub use kinds::*;
 pub use labels::{BadLabel, Labels};
+pub use platform::{Build, CHECKSUM_SUFFIX, HOST_OS, NotAPlatform, Platform, host_arch};
 pub use resource::{Document, Metadata};
 pub use resource_kind::{
     Cell, Column, Detail, Editors, Header, KindInfo, NameRule, Naming, ResourceKind, UnknownKind,

@@ -17,6 +17,16 @@ pub enum StoredWord<T> {
     Unknown(Box<Box<str>>),
 }
 
+impl<T> StoredWord<T> {
+    /// The value, if this release knows it.
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(known) => Some(known),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
 impl<T: AsRef<str>> StoredWord<T> {
     /// The word.
     pub fn as_str(&self) -> &str {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use refit_identity::HOST_TTL;
-use refit_types::{Edition, Version};
+use refit_types::{Edition, HOST_OS, Version, host_arch};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -200,16 +200,11 @@ impl Profile {
 
     /// The address of an archive.
     pub fn artifact_url(&self, base_url: &str, edition: Edition, version: &Version) -> String {
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
         self.artifact
             .replace("{base_url}", base_url.trim_end_matches('/'))
             .replace("{edition}", edition.as_str())
             .replace("{version}", &version.to_string())
-            .replace("{os}", std::env::consts::OS)
-            .replace("{arch}", arch)
+            .replace("{os}", HOST_OS)
+            .replace("{arch}", host_arch())
     }
 }

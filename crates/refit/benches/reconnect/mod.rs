@@ -51,7 +51,7 @@ pub async fn pauses(
     fleet: SimulatedFleet,
 ) -> Outcome<Vec<Paused>> {
     let mut operator = operator(server).await?;
-    server.ask(&["autoupdate", "update", "--set-agent-version=15.1.1"]);
+    server.ask(&["autoupdate", "update", "--set-agent-version=15.1.1", "--allow-missing"]);
     let group = ["--schedule", "regular", "--group", "all", "--add", "--set-window-hours=24"];
     server.ask(&[&["autoupdate", "update"][..], &group].concat());
     until("hosts are in flight", || in_flight(operator.clone())).await?;

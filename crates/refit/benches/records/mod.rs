@@ -34,6 +34,7 @@ pub fn reported(n: u128, version: &str, labels: Labels) -> Outcome<HostRecord> {
         session: Session { id, started_at: now },
         rotation: RotationMark::default(),
         hint_acknowledged: 0,
+        platform: None,
     });
     Ok(host_record)
 }

@@ -6,6 +6,10 @@ pub(super) struct Consent {
     /// Let autoupdate_version go to a lower major version
     #[arg(long)]
     pub(super) allow_major_downgrade: bool,
+    /// Choose a version that the server does not publish for every platform of the fleet, because hosts download it from a
+    /// mirror elsewhere
+    #[arg(long)]
+    pub(super) allow_missing: bool,
     /// Store an immediate autoupdate_version while the rollout is paused; no host is told before it is resumed
     #[arg(long)]
     pub(super) even_if_paused: bool,

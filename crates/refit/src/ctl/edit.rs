@@ -77,18 +77,28 @@ impl Edit {
         revision: Option<Value>,
     ) -> Result<Value, Failure> {
         let kind = self.what.kind.to_string();
-        let Consent { allow_major_downgrade, even_if_paused } = self.consent;
+        let Consent { allow_major_downgrade, allow_missing, even_if_paused } = self.consent;
         let answer = if let Some(revision) = revision {
             // Whatever was done to it in the editor: this is what the change was made from.
             edited["metadata"]["revision"] = revision;
             let resource = Some(wire::Resource { json: canonical(&edited)? });
-            let request =
-                wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            let request = wire::UpdateResourceRequest {
+                kind,
+                resource,
+                allow_major_downgrade,
+                allow_missing,
+                even_if_paused,
+            };
             client.update_resource(request).await
         } else {
             let resource = Some(wire::Resource { json: canonical(&edited)? });
-            let request =
-                wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            let request = wire::CreateResourceRequest {
+                kind,
+                resource,
+                allow_major_downgrade,
+                allow_missing,
+                even_if_paused,
+            };
             client.create_resource(request).await
         };
         let answer = answer.map_err(|status| match status.code() {

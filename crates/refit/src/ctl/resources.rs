@@ -153,14 +153,24 @@ impl Create {
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             let resource = Some(wire::Resource { json: canonical(&document)? });
-            let Consent { allow_major_downgrade, even_if_paused } = self.consent;
+            let Consent { allow_major_downgrade, allow_missing, even_if_paused } = self.consent;
             let answer = if self.force {
-                let request =
-                    wire::UpsertResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                let request = wire::UpsertResourceRequest {
+                    kind,
+                    resource,
+                    allow_major_downgrade,
+                    allow_missing,
+                    even_if_paused,
+                };
                 client.upsert_resource(request).await
             } else {
-                let request =
-                    wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                let request = wire::CreateResourceRequest {
+                    kind,
+                    resource,
+                    allow_major_downgrade,
+                    allow_missing,
+                    even_if_paused,
+                };
                 client.create_resource(request).await
             };
             let answer = answer.map_err(|status| match status.code() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use refit_backend::{Backend, Key, SqliteBackend, Transaction};
-use refit_testbed::{eventually, far_hour};
+use refit_testbed::{eventually, far_hour, publish};
 use serde_json::{Value, json};
 
 use crate::fleet::{Crew, Fleet, OLD};
@@ -34,6 +34,7 @@ impl Stage {
     pub async fn set() -> Self {
         let host = Host::new();
         remember(&host).await;
+        publish(&host.path("data/artifacts"), &[OLD, "15.1.1"]);
         let server = host.serve_with(&["--cluster-name", "acme"], &[]);
         let groups = host.write("groups.json", &groups().to_string());
         host.ctl(&["create", groups.to_str().unwrap()]).good();

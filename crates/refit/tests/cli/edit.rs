@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use refit_testbed::publish;
+
 use crate::host::{Host, Ran, mode};
 
 const CONFIG: &str = "kind: cluster_maintenance_config\nspec:\n  agent_auto_update_groups:\n    regular:\n    \
@@ -63,6 +65,7 @@ fn the_config_is_one_and_its_defaults_can_be_seen() {
 #[test]
 fn a_lower_major_version_must_be_meant() {
     let host = Host::new();
+    publish(&host.path("data/artifacts"), &["15.1.1", "15.0.0", "14.9.9"]);
     let _server = host.serve();
     host.ctl_with_input(&["create", "-"], &version("15.1.1")).good();
     host.ctl_with_input(&["create", "--force", "-"], &version("15.0.0")).good();
@@ -79,8 +82,37 @@ fn a_lower_major_version_must_be_meant() {
 }
 
 #[test]
+fn a_version_that_is_not_published_must_be_meant() {
+    let host = Host::new();
+    publish(&host.path("data/artifacts"), &["15.1.1"]);
+    let _server = host.serve();
+    let choose =
+        |more: &[&str]| host.ctl(&[&["autoupdate", "update", "--set-agent-version=15.1.2"], more].concat());
+    let refused = choose(&[]).bad(1);
+    for words in [
+        "error: spec.agent_version: 15.1.2 is not published for oss linux/",
+        "lack refit-oss-v15.1.2-linux-",
+        "Published there: 15.1.1 (oss linux/",
+        "repeat with --allow-missing if hosts download from a mirror elsewhere",
+    ] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    let created = host.ctl_with_input(&["create", "-"], &version("15.1.2")).bad(1);
+    assert!(created.contains("15.1.2 is not published"), "{created}");
+    host.ctl_with_input(&["create", "-"], &version("15.1.1")).good();
+    let to_other = "sed -i s/15.1.1/15.1.2/ \"$1\"";
+    let edited = edit(&host, &["autoupdate_version"], to_other).bad(1);
+    assert!(edited.contains("15.1.2 is not published") && kept(&edited).exists(), "{edited}");
+    edit(&host, &["autoupdate_version", "--allow-missing"], to_other).good();
+    host.ctl_with_input(&["create", "--force", "--allow-missing", "-"], &version("15.1.3")).good();
+    choose(&["--allow-missing"]).good();
+    assert!(host.ctl(&["get", "autoupdate_version"]).good().contains("15.1.2  "));
+}
+
+#[test]
 fn a_resource_is_changed_in_an_editor() {
     let host = Host::new();
+    publish(&host.path("data/artifacts"), &["15.1.1"]);
     let _server = host.serve();
     host.ctl_with_input(&["create", "-"], CONFIG).good();
     let seen = host.path("seen");

@@ -50,7 +50,7 @@ impl Cluster {
         let host = Host::new();
         let server = host.serve();
         host.ctl_with_input(&["create", "-"], &groups().to_string()).good();
-        host.ctl(&["autoupdate", "update", "--set-agent-version=15.1.1"]).good();
+        host.ctl(&["autoupdate", "update", "--set-agent-version=15.1.1", "--allow-missing"]).good();
         let invitation = host.ctl(&["nodes", "add", "--format", "json"]).json();
         let text = |name: &str| invitation[name].as_str().unwrap().to_owned();
         let options = FleetOptions {
@@ -153,7 +153,10 @@ async fn each_status_is_shown_until_interrupted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_without_groups_is_waited_for_host_by_host_and_none_is_not() {
     let cluster = Cluster::with_hosts_that(Conduct::Upgrades).await;
-    cluster.host.ctl(&["autoupdate", "update", "--set-agent-version=15.1.2", "--immediate"]).good();
+    cluster
+        .host
+        .ctl(&["autoupdate", "update", "--set-agent-version=15.1.2", "--immediate", "--allow-missing"])
+        .good();
     let watch = cluster.watch(&["--until-done", "--format", "json"]);
     let first = read(&watch.line());
     assert_eq!(first["ungrouped"]["on_version"], 0, "{first}");

@@ -41,7 +41,12 @@ fn changes_arrive_at_once_and_a_command_that_hangs_delays_nothing() {
     let uuid = agent.uuid();
     arrives(&host, &uuid, "the first value", |node| node["instance_labels"]["mood"] == "calm");
     assert!(began.elapsed() < SOON, "the hanging command is waited for: {:?}", began.elapsed());
-    assert_eq!(node(&host, &uuid).unwrap()["node_labels"], json!({ "rack": "r7" }));
+    let seen = node(&host, &uuid).unwrap();
+    assert_eq!(seen["node_labels"], json!({ "rack": "r7" }));
+    assert_eq!((&seen["os"], &seen["arch"]), (&"linux".into(), &refit_types::host_arch().into()));
+    let release = std::fs::read_to_string("/etc/os-release").unwrap();
+    let id = release.lines().find_map(|line| line.strip_prefix("ID=")).unwrap().trim_matches('"');
+    assert!(seen["os_version"].as_str().unwrap().starts_with(id), "{seen}");
 
     host.write("mood", "merry\n");
     arrives(&host, &uuid, "the changed label", |node| node["instance_labels"]["mood"] == "merry");

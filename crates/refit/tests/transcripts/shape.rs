@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What stands for what. Times keep their zone, and ids their place.
-const SHAPES: [(&str, &str); 10] = [
+const SHAPES: [(&str, &str); 11] = [
     // The UUID of a host or a server, and the name that simulated hosts make from theirs.
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
     (r"\bload-[0-9a-f]{8}\b", "load-<id>"),
@@ -25,6 +25,8 @@ const SHAPES: [(&str, &str); 10] = [
     (r"\b\d{16}-[0-9a-f]{12}\b", "<event>"),
     // The name of a token.
     (r"\btoken/[0-9a-f]{12}\b", "token/<id>"),
+    // The platform of the machine that runs the test.
+    (r"\blinux([-/])(?:amd64|arm64)\b", "linux$1<arch>"),
     // Where the server of the test listens.
     (r"\b127\.0\.0\.1:\d+\b", "<address>"),
 ];

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use refit_loadgen::{
     Conduct, FleetOptions, HostOptions, Joined, SimulatedFleet, SimulatedHost, UpdateObserver,
 };
-use refit_testbed::{Invitation, Server, directory, eventually};
+use refit_testbed::{Invitation, Server, directory, eventually, publish};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
@@ -20,6 +20,9 @@ const REFIT: &str = env!("CARGO_BIN_EXE_refit");
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The version that hosts have before the play.
 const VERSION: &str = "15.1.0";
+
+/// The versions that the server publishes.
+const PUBLISHED: [&str; 4] = ["15.1.0", "15.1.1", "15.1.2", "15.1.3"];
 
 /// One cluster for one page.
 pub struct Stage {
@@ -39,6 +42,7 @@ impl Stage {
         std::fs::create_dir(folder.path().join("bin")).unwrap();
         std::fs::create_dir(folder.path().join("here")).unwrap();
         std::os::unix::fs::symlink(REFIT, folder.path().join("bin/refitctl")).unwrap();
+        publish(&folder.path().join("data/artifacts"), &PUBLISHED);
         let named = ["--cluster-name", "example"];
         let server = Server::start(REFIT, &folder.path().join("data"), &named).await;
         Self {

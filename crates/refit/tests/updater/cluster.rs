@@ -77,7 +77,8 @@ impl Cluster {
 
     pub fn choose(&self, version: &str) {
         let flag = format!("--set-agent-version={version}");
-        self.ask(&["autoupdate", "update", &flag, "--immediate"]);
+        // One that is not there, too: what updaters make of that is tested.
+        self.ask(&["autoupdate", "update", &flag, "--immediate", "--allow-missing"]);
     }
 
     /// An image with the first version in it.

@@ -74,6 +74,7 @@ pub fn report(version: Version, labels: Labels) -> Report {
         session: Session { id: Uuid::nil(), started_at: Timestamp::UNIX_EPOCH },
         rotation: RotationMark::default(),
         hint_acknowledged: 0,
+        platform: None,
     }
 }
 

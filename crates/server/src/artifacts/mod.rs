@@ -2,6 +2,7 @@
 
 mod body;
 mod files;
+mod published;
 mod range;
 
 use std::fs::Metadata;
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 use tokio::sync::Semaphore;
 
+pub(crate) use crate::artifacts::published::{Missing, Published, PublishedVersions};
 use crate::artifacts::range::{Asked, Span};
 use crate::find::none_match;
 use crate::metrics::Metrics;

@@ -158,6 +158,7 @@ mod tests {
                 session: Session { id: drawn(session), started_at: at(started) },
                 rotation: RotationMark::default(),
                 hint_acknowledged: 0,
+                platform: None,
             },
         }
     }

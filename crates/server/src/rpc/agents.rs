@@ -15,7 +15,9 @@ use refit_proto::agent::v1 as wire;
 use refit_proto::agent::v1::agent_service_server::AgentService;
 use refit_proto::agent::v1::join_service_server::JoinService;
 use refit_proto::code_of;
-use refit_types::{AgentRole, HostId, Labels, Report, RotationMark, Session, StoredWord, UpdaterStatus};
+use refit_types::{
+    AgentRole, HostId, Labels, Platform, Report, RotationMark, Session, StoredWord, UpdaterStatus,
+};
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
@@ -369,6 +371,13 @@ fn heartbeat(
     // A status that cannot be read is the updater's fault, and no reason to lose the host.
     let updater = Some(&request.updater_status).filter(|text| !text.is_empty());
     let updater = updater.and_then(|text| serde_json::from_str(text).ok()).map(Box::new);
+    let platform = match request.os.is_empty() && request.arch.is_empty() {
+        true => None,
+        false => {
+            let platform = Platform::new(&request.os, &request.os_version, &request.arch);
+            Some(Box::new(platform.map_err(|error| invalid("platform", &error))?))
+        }
+    };
     Ok(Heartbeat {
         identity_expires,
         hostname: hostname(&request.hostname)?.into(),
@@ -388,6 +397,7 @@ fn heartbeat(
                 id: rotation.id.into(),
             },
             hint_acknowledged: request.hint_acknowledged,
+            platform,
         },
     })
 }

@@ -11,7 +11,7 @@ use refit_backend::SharedBackend;
 use refit_proto::nodes::v1 as wire;
 use refit_proto::nodes::v1::node_service_server::NodeService;
 use refit_proto::{code_of, codes_of, v1 as wire_types};
-use refit_types::{AgentRole, HostId, HostRecord, Labels};
+use refit_types::{AgentRole, HostId, HostRecord, Labels, Platform};
 use tonic::{Request, Response, Status};
 
 use super::{paging, store_status, timestamp, token_status};
@@ -154,6 +154,10 @@ impl Nodes {
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
         };
         let updater = report.and_then(|report| report.updater.as_deref());
+        let platform = |part: fn(&Platform) -> &str| {
+            let platform = report.and_then(|report| report.platform.as_deref());
+            platform.map(part).unwrap_or_default().to_owned()
+        };
         let roles: Vec<String> = instance.roles.iter().map(ToString::to_string).collect();
         let edition = text(report.map(|report| report.edition.to_string()));
         let upgrader = text(report.map(|report| report.upgrader.to_string()));
@@ -177,6 +181,9 @@ impl Nodes {
             duplicate: instance.duplicate_at.is_some(),
             rotation_phase_code: code_of::<wire_types::RotationPhase>(&rotation_phase),
             rotation_phase,
+            os: platform(|platform| &platform.os),
+            os_version: platform(|platform| &platform.os_version),
+            arch: platform(|platform| &platform.arch),
         }
     }
 }

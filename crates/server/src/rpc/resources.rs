@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 use super::rollouts::operator_status;
 use super::{paging, resource_status, store_status};
 use crate::access::{Caller, caller};
+use crate::artifacts::{Missing, Published};
 use crate::events::{Change, Events};
 use crate::rollout::Rollouts;
 
@@ -24,6 +25,7 @@ pub(crate) struct Resources {
     stores: Stores,
     events: Arc<Events>,
     rollouts: Arc<Rollouts>,
+    published: Published,
 }
 
 /// What a write needs to find.
@@ -46,6 +48,7 @@ trait WriteRequest {
 #[derive(Debug, Clone, Copy)]
 struct Consent {
     major_downgrade: bool,
+    missing: bool,
     even_if_paused: bool,
 }
 
@@ -57,6 +60,7 @@ macro_rules! write_request {
             fn parts(self) -> (String, Option<wire::Resource>, Consent) {
                 let consent = Consent {
                     major_downgrade: self.allow_major_downgrade,
+                    missing: self.allow_missing,
                     even_if_paused: self.even_if_paused,
                 };
                 (self.kind, self.resource, consent)
@@ -70,8 +74,25 @@ write_request!(UpdateResourceRequest, Update);
 write_request!(UpsertResourceRequest, Upsert);
 
 impl Resources {
-    pub(crate) fn new(stores: Stores, events: Arc<Events>, rollouts: Arc<Rollouts>) -> Self {
-        Self { stores, events, rollouts }
+    pub(crate) fn new(
+        stores: Stores,
+        events: Arc<Events>,
+        rollouts: Arc<Rollouts>,
+        published: Published,
+    ) -> Self {
+        Self { stores, events, rollouts, published }
+    }
+
+    /// What is missing of the version that a document chooses, if it chooses one.
+    async fn missing(&self, resource: &Resource) -> Result<Option<Missing>, Status> {
+        let Resource::AutoupdateVersion(chosen) = resource else { return Ok(None) };
+        let missing = self.published.missing(&chosen.agent_version).await;
+        missing.map_err(|error| {
+            Status::failed_precondition(format!(
+                "the artifacts of this server cannot be read: {error}; repeat with --allow-missing if hosts download \
+                 from a mirror elsewhere"
+            ))
+        })
     }
 
     /// Lets the rollout take in what was written, so that it holds for whoever asks next.
@@ -104,15 +125,26 @@ impl Resources {
             true => None,
             false => self.rollouts.paused_since().await.map_err(store_status)?,
         };
+        let missing = match consent.missing {
+            true => None,
+            false => self.missing(&resource).await?,
+        };
         let may_replace = |present: Option<&Resource>| {
             if let Some(since) = paused.filter(|_| chooses_immediate(&resource, present)) {
                 return Err(ResourceError::Refused(paused_refusal(since)));
             }
-            let present = present.filter(|_| !consent.major_downgrade);
-            match present.and_then(|present| resource.needs_consent_to_replace(present)) {
-                Some(why) => Err(ResourceError::Refused(why)),
-                None => Ok(()),
+            let downgraded = present.filter(|_| !consent.major_downgrade);
+            if let Some(why) = downgraded.and_then(|present| resource.needs_consent_to_replace(present)) {
+                return Err(ResourceError::Refused(why));
             }
+            if let Some(missing) = missing.as_ref().filter(|_| chooses_version(&resource, present)) {
+                return Err(ResourceError::Refused(format!(
+                    "spec.agent_version: {} Publish it, or repeat with --allow-missing if hosts download from a mirror \
+                     elsewhere",
+                    missing.in_words()
+                )));
+            }
+            Ok(())
         };
         let (store, name) = (self.stores.of(kind), resource.name());
         let written = self.events.recorded(&caller.name(), store, (kind, name), change, may_replace).await;
@@ -188,6 +220,12 @@ impl ResourceService for Resources {
         self.notify_rollouts(kind).await;
         Ok(Response::new(()))
     }
+}
+
+/// Whether the document chooses another version than the stored one.
+fn chooses_version(resource: &Resource, present: Option<&Resource>) -> bool {
+    let Resource::AutoupdateVersion(chosen) = resource else { return false };
+    !matches!(present, Some(Resource::AutoupdateVersion(present)) if present.agent_version == chosen.agent_version)
 }
 
 /// Whether the document chooses a version that goes everywhere at once, other than the stored one.

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
-use refit_types::{HostId, HostRecord, Labels, Outcome};
+use refit_types::{HostId, HostRecord, Labels, Outcome, Platform};
 
 use super::Web;
 use super::format::{Moment, in_words};
@@ -26,6 +26,7 @@ struct HostPage {
     roles: String,
     version: Option<String>,
     edition: String,
+    platform: String,
     upgrader: String,
     node_labels: Vec<(String, String)>,
     instance_labels: Vec<(String, String)>,
@@ -112,6 +113,7 @@ impl Web {
             roles: roles.join(", "),
             version: report.map(|report| report.version.to_string()),
             edition: report.map(|report| report.edition.to_string()).unwrap_or_default(),
+            platform: report.and_then(|report| report.platform.as_deref()).map(in_short).unwrap_or_default(),
             upgrader: report.map(|report| report.upgrader.to_string()).unwrap_or_default(),
             node_labels: listed(report.map(|report| &report.node_labels)),
             instance_labels: listed(report.map(|report| &report.instance_labels)),
@@ -179,6 +181,15 @@ impl Web {
         }));
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
         entries
+    }
+}
+
+/// `linux/amd64, debian 13`.
+fn in_short(platform: &Platform) -> String {
+    let Platform { os, os_version, arch } = platform;
+    match os_version.is_empty() {
+        true => format!("{os}/{arch}"),
+        false => format!("{os}/{arch}, {os_version}"),
     }
 }
 

@@ -36,6 +36,7 @@ use refit_identity::ClusterName;
 use refit_rollout::Cohort;
 use tokio::sync::watch;
 
+use crate::artifacts::Published;
 use crate::authorities::Authorities;
 use crate::connection::Peer;
 use crate::events::Events;
@@ -70,6 +71,7 @@ pub(crate) struct Web {
     live: Arc<Live>,
     summary: Cached<Summary>,
     cohorts: Cached<Vec<Cohort>>,
+    published: Published,
     rollout_rpc: RolloutRpc,
     resources: Resources,
     refused: Limiter,
@@ -85,6 +87,7 @@ pub(crate) struct Dependencies {
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) rollouts: Arc<Rollouts>,
+    pub(crate) published: Published,
     /// Actions call the API as the signed-in user.
     pub(crate) rollout_rpc: RolloutRpc,
     pub(crate) resources: Resources,
@@ -105,6 +108,7 @@ impl Web {
             live: Arc::default(),
             summary: Cached::default(),
             cohorts: Cached::default(),
+            published: parts.published,
             rollout_rpc: parts.rollout_rpc,
             resources: parts.resources,
             refused: Limiter::new(REFUSED_SIGN_INS),

@@ -16,6 +16,7 @@ use super::forecast::{Forecast, Proposal, cohorts};
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, redirect, rendered};
 use super::rollout_page::UPSERT;
+use crate::artifacts::{Missing, PublishedVersions};
 
 const GET: &str = "/refit.resources.v1.ResourceService/GetResource";
 const CREATE: &str = "/refit.resources.v1.ResourceService/CreateResource";
@@ -30,6 +31,8 @@ struct VersionPage {
     present: Option<(String, String)>,
     version: String,
     error: String,
+    /// What is published: versions, the newest first, with their builds.
+    published: Vec<(String, String)>,
     schedules: Vec<(&'static str, &'static str, bool)>,
     preview: Option<Proposed>,
 }
@@ -41,6 +44,8 @@ struct Proposed {
     revision: String,
     told: Vec<String>,
     major_downgrade: bool,
+    /// Whether this server does not publish it for every host.
+    missing: bool,
     /// Whether it is an immediate version and the rollout is paused.
     while_paused: bool,
     forecast: Forecast,
@@ -87,6 +92,10 @@ impl Web {
                 Err(invalid) => error = invalid.to_string(),
             }
         }
+        let published = self.published.versions().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the artifacts directory cannot be read");
+            Default::default()
+        });
         let frame = request.frame(self, "version", "Set a version");
         let token = frame.who.as_ref().map(|who| who.token.clone()).unwrap_or_default();
         let schedules = [
@@ -100,6 +109,7 @@ impl Web {
             present: present.map(|present| (present.version.to_string(), present.schedule)),
             version: asked,
             error,
+            published: listed(&published),
             schedules: schedules.map(|(one, means)| (one.as_str(), means, one == schedule)).into(),
             preview,
         })
@@ -135,6 +145,14 @@ impl Web {
                     .into(),
             );
         }
+        let is_present = present.is_some_and(|present| present.version == version);
+        let missing = match is_present {
+            true => None,
+            false => self.published.missing(&version).await.map_err(|error| {
+                Refusal::Unavailable(format!("The artifacts of this server cannot be read: {error}."))
+            })?,
+        };
+        told.extend(missing.as_ref().map(Missing::in_words));
         let (_, record) = self.rollouts.settings();
         let while_paused =
             schedule == Schedule::Immediate && record.is_some_and(|record| record.paused.is_some());
@@ -151,6 +169,7 @@ impl Web {
             revision: present.map(|present| present.revision.clone()).unwrap_or_default(),
             told,
             major_downgrade,
+            missing: missing.is_some(),
             while_paused,
             forecast: Forecast::of(&preview),
         })
@@ -161,6 +180,7 @@ impl Web {
         request.posted()?;
         let revision = request.form.get("revision");
         let allow_major_downgrade = request.form.get("allow_major_downgrade") == "yes";
+        let allow_missing = request.form.get("allow_missing") == "yes";
         let even_if_paused = request.form.get("even_if_paused") == "yes";
         let spec = json!({
             "agent_version": request.form.get("version"),
@@ -171,8 +191,13 @@ impl Web {
             let caller = request.caller(CREATE, Some(KIND))?;
             let document = json!({ "kind": kind, "spec": spec });
             let resource = Some(wire::Resource { json: document.to_string() });
-            let message =
-                wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            let message = wire::CreateResourceRequest {
+                kind,
+                resource,
+                allow_major_downgrade,
+                allow_missing,
+                even_if_paused,
+            };
             self.resources.create_resource(called_by(caller, message)).await?;
         } else {
             let caller = request.caller(UPDATE, Some(KIND))?;
@@ -182,12 +207,30 @@ impl Web {
             document["spec"] = spec;
             document["metadata"]["revision"] = json!(revision);
             let resource = Some(wire::Resource { json: document.to_string() });
-            let message =
-                wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+            let message = wire::UpdateResourceRequest {
+                kind,
+                resource,
+                allow_major_downgrade,
+                allow_missing,
+                even_if_paused,
+            };
             self.resources.update_resource(called_by(caller, message)).await?;
         }
         let mut back = form_urlencoded::Serializer::new(String::new());
         back.append_pair("done", "version").append_pair("version", request.form.get("version"));
         Ok(redirect(&format!("/web/rollout?{}", back.finish())))
     }
+}
+
+/// Versions that the page lists: the newest.
+const MOST_PUBLISHED: usize = 50;
+
+fn listed(published: &PublishedVersions) -> Vec<(String, String)> {
+    let newest = published.iter().rev().take(MOST_PUBLISHED);
+    newest
+        .map(|(version, builds)| {
+            let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+            (version.to_string(), builds.join(", "))
+        })
+        .collect()
 }

@@ -21,6 +21,7 @@ async fn choose_immediate(world: &World, version: &str, even_if_paused: bool) ->
     let request = UpsertResourceRequest {
         kind: "autoupdate_version".into(),
         resource: Some(Resource { json: document.to_string() }),
+        allow_missing: true,
         even_if_paused,
         ..Default::default()
     };

@@ -87,6 +87,20 @@ impl World {
         }
     }
 
+    /// Where the first server looks for archives.
+    pub fn artifacts(&self) -> std::path::PathBuf {
+        self.directories[0].path().join("artifacts")
+    }
+
+    /// Waits until the first server knows the platforms of so many hosts.
+    pub async fn until_platforms_are_known(&self, hosts: usize) {
+        eventually("the platforms are known", SOON, || async {
+            let listed = self.nodes().list_nodes(ListNodesRequest::default()).await.unwrap().into_inner();
+            listed.nodes.iter().filter(|node| !node.arch.is_empty()).count() == hosts
+        })
+        .await;
+    }
+
     pub async fn set(&self, kind: &str, spec: Value) -> Result<(), Status> {
         set(&self.admin, kind, spec).await
     }
@@ -319,6 +333,8 @@ pub async fn set(admin: &Channel, kind: &str, spec: Value) -> Result<(), Status>
         kind: kind.into(),
         resource: Some(Resource { json: document.to_string() }),
         allow_major_downgrade: true,
+        // Hosts here download nothing.
+        allow_missing: true,
         ..Default::default()
     };
     ResourceServiceClient::new(admin.clone()).upsert_resource(request).await.map(drop)
@@ -401,6 +417,7 @@ fn host_record(n: u128, environment: &str) -> HostRecord {
             session: Session { id: Uuid::from_u128(n), started_at: now },
             rotation: RotationMark::default(),
             hint_acknowledged: 0,
+            platform: None,
         }),
         server: Some(FAR.into()),
         ..HostRecord::joined(host(n), &format!("host-{n}"), vec![AgentRole::Node], now)

@@ -1,6 +1,6 @@
 //! Actions of the dashboard: confirmation, permissions by role, and audit events in the user's name.
 
-use refit_testbed::eventually;
+use refit_testbed::{eventually, publish};
 use serde_json::json;
 
 use crate::browser::{Browser, value_of};
@@ -11,6 +11,7 @@ const ACTIONS: [(&str, &str); 4] =
 
 async fn world() -> World {
     let world = World::start(1).await;
+    publish(&world.artifacts(), &["15.2.0", "14.0.0"]);
     world.configure(regular(&[group("prod-group", "prod", false, json!({}))])).await;
     world.choose(NEW, "regular").await;
     world.add(1..4, "prod").await;
@@ -161,6 +162,37 @@ async fn a_version_is_set_after_its_plan_was_seen() {
     let told = world.events().await.into_iter().rfind(|event| event.subject == "autoupdate_version").unwrap();
     assert_eq!((told.actor.as_str(), told.r#type.as_str()), ("vita", "resource.updated"));
     assert!(told.differences.iter().any(|one| one.path == "spec.agent_version" && one.after == "\"14.0.0\""));
+    world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_is_not_published_is_set_only_if_that_is_meant() {
+    let world = world().await;
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "vita", "version-editor").await;
+    let listed = browser.page("/web/version").await;
+    let listed = listed.split_once("id=\"published\"").unwrap().1;
+    assert!(
+        listed.contains("data-version=\"15.2.0\"") && listed.contains("data-version=\"14.0.0\""),
+        "{listed}"
+    );
+    let shown = browser.page("/web/version?version=15.2.0").await;
+    assert!(!shown.contains("allow-missing"), "{shown}");
+    let shown = browser.page("/web/version?version=15.9.9").await;
+    assert!(shown.contains("15.9.9 is not published for oss linux/"), "{shown}");
+    assert!(
+        shown.contains("Published there: 15.2.0 (oss linux/") && shown.contains("id=\"allow-missing\""),
+        "{shown}"
+    );
+    let mut form: Vec<(&str, &str)> =
+        ["token", "version", "schedule", "revision"].map(|name| (name, value_of(&shown, name))).into();
+    let refused = browser.post("/web/version", &form).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(refused.body.contains("15.9.9 is not published"), "{}", refused.body);
+    assert_eq!(world.rollout().await.version, NEW);
+    form.push(("allow_missing", "yes"));
+    let done = browser.post("/web/version", &form).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert_eq!(world.rollout().await.version, "15.9.9");
     world.shut_down().await;
 }
 

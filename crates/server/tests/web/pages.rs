@@ -297,6 +297,14 @@ async fn everything_can_be_read_without_a_script() {
     ] {
         assert!(page.contains(wanted), "{wanted}: {page}");
     }
+    world
+        .change(failed, |host| {
+            let platform = refit_types::Platform::new("linux", "debian 13", "arm64").unwrap();
+            host.report.as_mut().unwrap().platform = Some(Box::new(platform));
+        })
+        .await;
+    let shown = "id=\"host-platform\">linux/arm64, debian 13<";
+    until_shown(&mut browser, &format!("/web/hosts/{failed}"), shown).await;
     assert_eq!(browser.get(&format!("/web/hosts/{}", host(999))).await.status, 404);
     assert_eq!(browser.get("/web/hosts/nonsense").await.status, 404);
     assert_eq!(browser.get("/web/rollout/nosuch").await.status, 404);

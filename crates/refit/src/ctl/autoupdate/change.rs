@@ -39,7 +39,7 @@ pub(super) async fn change(
     consent: Consent,
     change: impl Fn(&mut Value) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
-    let Consent { allow_major_downgrade, even_if_paused } = consent;
+    let Consent { allow_major_downgrade, allow_missing, even_if_paused } = consent;
     let mut last = Failure::failed("");
     for _ in 0..TRIES {
         let before = stored(client, kind).await?;
@@ -51,13 +51,23 @@ pub(super) async fn change(
         let (kind, resource) = (kind.to_string(), Some(wire::Resource { json: document.to_string() }));
         let answer = match exists {
             true => {
-                let request =
-                    wire::UpdateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                let request = wire::UpdateResourceRequest {
+                    kind,
+                    resource,
+                    allow_major_downgrade,
+                    allow_missing,
+                    even_if_paused,
+                };
                 client.update_resource(request).await
             }
             false => {
-                let request =
-                    wire::CreateResourceRequest { kind, resource, allow_major_downgrade, even_if_paused };
+                let request = wire::CreateResourceRequest {
+                    kind,
+                    resource,
+                    allow_major_downgrade,
+                    allow_missing,
+                    even_if_paused,
+                };
                 client.create_resource(request).await
             }
         };

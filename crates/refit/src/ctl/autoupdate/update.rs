@@ -31,6 +31,10 @@ pub(crate) struct Update {
     /// Go to a lower major version
     #[arg(long, requires = "set_agent_version")]
     allow_major_downgrade: bool,
+    /// Choose a version that the server does not publish for every platform of the fleet, because hosts download it from a
+    /// mirror elsewhere
+    #[arg(long, requires = "set_agent_version")]
+    allow_missing: bool,
     /// Store an immediate version while the rollout is paused; no host is told before it is resumed
     #[arg(long, requires = "immediate")]
     even_if_paused: bool,
@@ -167,6 +171,7 @@ impl Update {
             };
             let allowed = Consent {
                 allow_major_downgrade: self.allow_major_downgrade,
+                allow_missing: self.allow_missing,
                 even_if_paused: self.even_if_paused,
             };
             let document = change(&mut client, Kind::AutoupdateVersion, allowed, |document| {

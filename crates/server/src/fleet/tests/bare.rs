@@ -56,6 +56,7 @@ pub(crate) fn beat(version: &str, session: u128, started: i64) -> Heartbeat {
             session: Session { id: Uuid::from_u128(session), started_at },
             rotation: RotationMark::default(),
             hint_acknowledged: 0,
+            platform: None,
         },
     }
 }
