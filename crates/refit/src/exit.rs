@@ -33,6 +33,12 @@ impl Failure {
         if code == 0 { Ok(()) } else { Err(Self { message: String::new(), code }) }
     }
 
+    /// The same with another exit code, if it has that one.
+    pub(crate) fn or_code(self, code: u8, other: u8) -> Self {
+        let code = if self.code == code { other } else { self.code };
+        Self { code, ..self }
+    }
+
     /// The exit code.
     #[cfg(test)]
     pub(crate) fn code(&self) -> u8 {

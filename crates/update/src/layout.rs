@@ -158,7 +158,7 @@ impl Layout {
     }
 
     /// A link to the version before, made before the pointer moves, so that a rollback needs only a rename.
-    pub(crate) fn active_back(&self) -> PathBuf {
+    pub fn active_back(&self) -> PathBuf {
         self.data().join("active.back")
     }
 

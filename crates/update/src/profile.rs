@@ -150,7 +150,10 @@ fn own_drop_ins() -> BTreeMap<String, String> {
         (
             "refit-update.service",
             "[Service]\nExecStartPre=\nExecStartPre=-/bin/sh -c '[ ! -x {data_dir}/active.back/bin/refit-update ] || exec {data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover'\n\
-             ExecStart=\nExecStart={bin_dir}/refit-update --install-suffix {suffix} update\n",
+             ExecStart=\nExecStart=/bin/sh -c 'own={bin_dir}/refit-update; REFIT_UPDATE_LAUNCHED=1 \"$$own\" --install-suffix {suffix} update; code=$$?; \
+             for older in {data_dir}/versions/*/bin/refit-update; do case $$code in 0|129|130|143) exit $$code;; 3) exit 1;; esac; \
+             [ -e \"$${older%%/bin/*}/sha256\" ] && [ ! \"$$older\" -ef \"$$own\" ] && { \"$$older\" --install-suffix {suffix} update; code=$$?; }; \
+             done; exit $$code'\n",
         ),
         (
             "refit-update.path",

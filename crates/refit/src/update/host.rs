@@ -15,6 +15,7 @@ use refit_update::{
 };
 
 use super::progress::ProgressLine;
+use super::relay;
 use crate::exit::Failure;
 
 /// A host, or an image of one, and the agent on it.
@@ -104,7 +105,7 @@ impl Host {
                     }
                     Wait::UntilItIsDone => None,
                 };
-                Lock::wait(&self.layout.lock(), patience).map_err(Failure::failed)
+                Lock::wait(&self.layout.lock(), patience).map_err(relay::settled)
             }
             other => other.map_err(Failure::failed),
         }
@@ -182,7 +183,10 @@ impl Host {
             packages: &*packages,
             woken_for: self.woken_for(),
         };
-        command(&updater).map_err(Failure::failed)
+        command(&updater).map_err(|error| match error {
+            UpdateError::NoProxy | UpdateError::Stopped => relay::settled(error),
+            other => Failure::failed(other),
+        })
     }
 
     /// The system's packages; nothing for an image or a second agent, which have none.

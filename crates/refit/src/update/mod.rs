@@ -20,6 +20,7 @@ use crate::invocation::Invocation;
 use crate::output::{self, Format};
 use crate::{stamp, version};
 use host::{Host, Wait};
+use relay::OnError;
 
 /// Keeps the agent of this host on the version that the cluster wants.
 #[derive(Debug, Parser)]
@@ -149,30 +150,53 @@ pub(crate) fn run(args: Args, invocation: &Invocation) -> Result<(), Failure> {
     if let Command::Recover { online } = command {
         return recover(&host, if online { Recovery::Online } else { Recovery::BeforeStart });
     }
-    if let Some(code) = relay::delegate(&host, invocation)? {
-        return Failure::passed_on(code);
-    }
+    let on_error = match command {
+        Command::Update { .. } => OnError::HandOn,
+        _ => OnError::Report,
+    };
+    let done = match relay::delegate(&host, invocation, on_error) {
+        Ok(Some(code)) => Failure::passed_on(code),
+        Ok(None) => carry_out(&host, command),
+        Err(failure) => Err(failure),
+    };
+    done.map_err(relay::answered)
+}
+
+/// Carries a command out that changes something.
+fn carry_out(host: &Host, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Update { now: false } => update(&host),
+        Command::Update { now: false } => update(host),
         Command::Update { now: true } => {
             let lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
-            update_with(&host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
+            update_with(host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
         }
         Command::Enable { proxy, ca_pin, base_url } => {
             let _lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
-            enable(&host, proxy, ca_pin, base_url)
+            enable(host, proxy, ca_pin, base_url)
         }
         Command::Uninstall if host.is_bare()? => print_uninstalled(false),
         other => {
             let _lock = host.wait_for_lock(PATIENCE, Wait::EndingADownload)?;
             host.roll_back_interrupted()?;
-            change(&host, other)
+            change(host, other)
         }
     }
 }
 
-/// Does nothing while another updater holds the lock: that one finishes its switch itself.
+/// Rolls back what was interrupted; if this updater cannot, the one of the version before does.
 fn recover(host: &Host, recovery: Recovery) -> Result<(), Failure> {
+    let arguments = match recovery {
+        Recovery::Online => &["recover", "--online"][..],
+        Recovery::BeforeStart => &["recover"],
+    };
+    recover_here(host, recovery).or_else(|failure| {
+        tracing::warn!("The switch was not rolled back by this updater: {failure}");
+        if relay::recover_by_previous(host, arguments) { Ok(()) } else { Err(failure) }
+    })
+}
+
+/// Does nothing while another updater holds the lock: that one finishes its switch itself.
+fn recover_here(host: &Host, recovery: Recovery) -> Result<(), Failure> {
     let Some(_lock) = host.try_lock()? else {
         return output::print("Another updater is at work here, and will finish what it began.");
     };

@@ -1,17 +1,26 @@
-//! Which updater carries a command out: the one of the active version, or the previous one if that crashes before it has
-//! switched anything. Called before every command that changes something.
+//! Which updater carries a command out: the one of the active version, or the previous one if that crashes, or ends an
+//! update with an error, before anything was switched. Called before every command that changes something.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-use super::host::Host;
+use refit_types::UpdateFailure;
+
+use super::host::{Host, Installed};
 use crate::exit::Failure;
 use crate::invocation::Invocation;
+use crate::stamp;
 
 /// Set for an updater that must carry the command out itself, so that none delegates twice.
 const DELEGATED: &str = "REFIT_UPDATE_HANDED";
+
+/// Set by a unit that runs an older updater unless this one has done its job, or says that no other is to try.
+const LAUNCHED: &str = "REFIT_UPDATE_LAUNCHED";
+
+/// Ends an updater that was started by another, or by a unit: the command failed, and no other updater is to try.
+const SETTLED: u8 = 3;
 
 /// The program, under whatever name its file has.
 const NAME: &str = "refit-update";
@@ -33,51 +42,168 @@ struct OtherUpdater {
     what: String,
 }
 
-/// Delegates the command and returns the exit code; nothing if this updater carries it out itself.
-pub(super) fn delegate(host: &Host, invocation: &Invocation) -> Result<Option<u8>, Failure> {
-    if std::env::var_os(DELEGATED).is_some() {
-        return Ok(None);
-    }
-    let (others, is_active) = others(host);
-    let before = host.pointer();
-    for other in &others {
-        match run(other, &arguments(invocation)) {
-            Ending::Finished(code) => return Ok(Some(code)),
-            Ending::Stopped(signal) => {
-                return Err(Failure::failed(format!("{} was stopped by signal {signal}", other.what)));
-            }
-            Ending::Crashed(how) if host.is_switching() || host.pointer() != before => {
-                tracing::error!("{} {how} in the middle of a switch", other.what);
-                roll_back(host, others.iter().find(|one| one.path != other.path))?;
-                return Err(Failure::failed(format!(
-                    "{} {how} in the middle of a switch; what it began was undone or is undone by the next command",
-                    other.what
-                )));
-            }
-            Ending::Crashed(how) => tracing::warn!("{} {how}; an older one does the job", other.what),
+/// The updaters that a command can be delegated to, as seen from this one.
+struct Updaters {
+    active: OtherUpdater,
+    previous: Option<OtherUpdater>,
+    this: ThisUpdater,
+}
+
+/// What this updater is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ThisUpdater {
+    /// That of the active version.
+    Active,
+    /// Another, which can take over if it is older than the active one, or is the previous one.
+    Other { can_take_over: bool },
+}
+
+/// What a failed update leaves as it was, if nothing was switched and the version was not tried.
+#[derive(Debug, PartialEq, Eq)]
+struct Evidence {
+    pointer: Option<PathBuf>,
+    is_switching: bool,
+    version_failure: Option<UpdateFailure>,
+}
+
+impl Evidence {
+    fn of(host: &Host) -> Self {
+        Self {
+            pointer: host.pointer(),
+            is_switching: host.is_switching(),
+            version_failure: host.status().version_failure().cloned(),
         }
-    }
-    match is_active && !others.is_empty() {
-        true => Err(Failure::failed("no updater on this host can do the job; see the lines above")),
-        false => Ok(None),
     }
 }
 
-/// The updater of the active version first. If that is this one, it runs in another process, so that this process can
-/// delegate to the previous version when it crashes.
-fn others(host: &Host) -> (Vec<OtherUpdater>, bool) {
-    let Some((active, previous)) = host.updaters() else { return (Vec::new(), false) };
-    let this = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
-    let is_active = active.1.canonicalize().ok() == this;
-    let other = |(version, path): (refit_types::Version, PathBuf)| {
-        let what = format!("the updater of {version}");
-        OtherUpdater { path, what }
-    };
-    match (is_active, previous) {
-        (true, None) => (Vec::new(), true),
-        (true, Some(previous)) => (vec![other(active), other(previous)], true),
-        (false, _) => (vec![other(active)], false),
+/// What becomes of a command that fails with an error: an update is handed on, other commands report it to the person who
+/// gave them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnError {
+    HandOn,
+    Report,
+}
+
+/// Delegates the command and returns the exit code; nothing if this updater carries it out itself.
+pub(super) fn delegate(
+    host: &Host,
+    invocation: &Invocation,
+    on_error: OnError,
+) -> Result<Option<u8>, Failure> {
+    if is_delegated() {
+        return Ok(None);
     }
+    let Some(updaters) = updaters(host) else { return Ok(None) };
+    let Updaters { active, previous, this } = &updaters;
+    let (previous, this) = (previous.as_ref(), *this);
+    let before = Evidence::of(host);
+    let arguments = arguments(invocation);
+    if this == ThisUpdater::Active && previous.is_none() {
+        return Ok(None);
+    }
+    let by_active = match run(active, &arguments) {
+        Ending::Finished(1) if on_error == OnError::HandOn && Evidence::of(host) == before => {
+            tracing::warn!("{} failed before anything was switched; an older one tries", active.what);
+            Err(Some(1))
+        }
+        Ending::Crashed(how) if !was_switched(host, &before) => {
+            tracing::warn!("{} {how}; an older one does the job", active.what);
+            Err(None)
+        }
+        ended => Ok(end(host, active, previous, ended)?),
+    };
+    let error = match by_active {
+        Ok(code) => return Ok(Some(code)),
+        Err(error) => error,
+    };
+    match (this, error, previous) {
+        (ThisUpdater::Other { .. }, None, _) | (ThisUpdater::Other { can_take_over: true }, _, _) => Ok(None),
+        (_, Some(code), None) => Ok(Some(code)),
+        (_, _, Some(previous)) => match run(previous, &arguments) {
+            Ending::Crashed(how) if !was_switched(host, &before) => Err(Failure::failed(format!(
+                "{} {how}; no updater on this host can do the job; see the lines above",
+                previous.what
+            ))),
+            ended => end(host, previous, Some(active), ended).map(Some),
+        },
+        (ThisUpdater::Active, None, None) => {
+            Err(Failure::failed("no updater on this host can do the job; see the lines above"))
+        }
+    }
+}
+
+fn was_switched(host: &Host, before: &Evidence) -> bool {
+    host.is_switching() || host.pointer() != before.pointer
+}
+
+/// The exit code of an updater that has ended the command. After a crash in the middle of a switch, another rolls back.
+fn end(
+    host: &Host,
+    updater: &OtherUpdater,
+    another: Option<&OtherUpdater>,
+    ending: Ending,
+) -> Result<u8, Failure> {
+    let what = &updater.what;
+    match ending {
+        Ending::Finished(SETTLED) => Ok(1),
+        Ending::Finished(code) => Ok(code),
+        Ending::Stopped(signal) => Err(Failure::failed(format!("{what} was stopped by signal {signal}"))),
+        Ending::Crashed(how) => {
+            tracing::error!("{what} {how} in the middle of a switch");
+            roll_back(host, another)?;
+            Err(Failure::failed(format!(
+                "{what} {how} in the middle of a switch; what it began was undone or is undone by the next command"
+            )))
+        }
+    }
+}
+
+fn is_delegated() -> bool {
+    std::env::var_os(DELEGATED).is_some()
+}
+
+/// A failure that another updater would not do better: it has to do with what is configured, or with another process.
+pub(super) fn settled(error: impl std::fmt::Display) -> Failure {
+    match is_delegated() {
+        true => Failure::with_code(error, SETTLED),
+        false => Failure::failed(error),
+    }
+}
+
+/// A failure of a command for which other updaters have been asked already: a unit is not to ask them again.
+pub(super) fn answered(failure: Failure) -> Failure {
+    match std::env::var_os(LAUNCHED).is_some() && !is_delegated() {
+        true => failure.or_code(1, SETTLED),
+        false => failure,
+    }
+}
+
+/// The updaters of this host, if it has one of its own.
+fn updaters(host: &Host) -> Option<Updaters> {
+    let (active, previous) = host.updaters()?;
+    let this = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
+    let is_this = |updater: &Installed| updater.1.canonicalize().ok() == this;
+    let is_older = || stamp::version().is_ok_and(|own| own < active.0);
+    let this = match is_this(&active) {
+        true => ThisUpdater::Active,
+        false => ThisUpdater::Other { can_take_over: previous.as_ref().is_some_and(is_this) || is_older() },
+    };
+    let other = |(version, path): Installed| OtherUpdater { path, what: format!("the updater of {version}") };
+    Some(Updaters { previous: previous.map(other), active: other(active), this })
+}
+
+/// Has the updater of the version before roll a switch back that this one cannot; whether it did.
+pub(super) fn recover_by_previous(host: &Host, arguments: &[&str]) -> bool {
+    let Some(name) = host.profile.updater.as_ref().filter(|_| !is_delegated()) else { return false };
+    let path = host.layout.active_back().join("bin").join(name);
+    let previous = OtherUpdater { path, what: "the updater of the version before".into() };
+    let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).into()).collect();
+    if !previous.path.exists() {
+        return false;
+    }
+    let recovered = run(&previous, &[host.same_agent(), &arguments].concat());
+    tracing::info!("The rollback by {}: {recovered:?}", previous.what);
+    !host.is_switching()
 }
 
 /// Rolls back by an updater that has not crashed: the previous version's, or else this one.
@@ -97,7 +223,7 @@ fn roll_back(host: &Host, other: Option<&OtherUpdater>) -> Result<(), Failure> {
 fn run(other: &OtherUpdater, arguments: &[std::ffi::OsString]) -> Ending {
     tracing::debug!(path = %other.path.display(), "delegating");
     let mut command = Command::new(&other.path);
-    ending_of(command.arg0(NAME).args(arguments).env(DELEGATED, "1").status())
+    ending_of(command.arg0(NAME).args(arguments).env(DELEGATED, "1").env_remove(LAUNCHED).status())
 }
 
 /// The arguments after the program's name, or after `refit update`.
@@ -110,7 +236,7 @@ fn ending_of(status: io::Result<ExitStatus>) -> Ending {
     match status {
         Err(error) => Ending::Crashed(format!("cannot be run ({error})")),
         Ok(status) => match (status.code(), status.signal()) {
-            (Some(code @ 0..=2), _) => Ending::Finished(code as u8),
+            (Some(code @ 0..=3), _) => Ending::Finished(code as u8),
             (_, Some(signal)) if ASKING_SIGNALS.contains(&signal) => Ending::Stopped(signal),
             _ => Ending::Crashed(format!("crashed ({status})")),
         },
@@ -124,7 +250,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::sync::{Arc, Mutex};
 
-    use refit_update::{Journal, RealDisk, Step};
+    use refit_update::{Journal, RealDisk, Recovery, Step};
     use tempfile::TempDir;
 
     use super::*;
@@ -132,7 +258,7 @@ mod tests {
     #[test]
     fn only_crashes_are_crashes() {
         let ended = |raw| ending_of(Ok(ExitStatus::from_raw(raw)));
-        for code in [0, 1, 2] {
+        for code in [0, 1, 2, SETTLED] {
             assert_eq!(ended(i32::from(code) << 8), Ending::Finished(code));
         }
         assert_eq!(ended(15), Ending::Stopped(15));
@@ -216,6 +342,25 @@ mod tests {
             assert_eq!(interrupted.host.pointer(), Some("versions/1.0.0".into()), "{deed}");
             assert_eq!(*interrupted.requests.lock().unwrap(), ["\"stop\"", "\"start\""], "{deed}");
         }
+    }
+
+    #[test]
+    fn the_version_before_recovers_what_this_updater_cannot() {
+        let interrupted = InterruptedHost::new();
+        let (host, journal) = (&interrupted.host, interrupted.host.layout.journal());
+        std::fs::write(&journal, "{").unwrap();
+        let error = super::super::recover(host, Recovery::Online).unwrap_err().to_string();
+        assert!(error.starts_with("recover: ") && host.is_switching(), "{error}");
+
+        let other = interrupted.updater(&format!("rm {}", journal.display()));
+        let bin = interrupted.root.path().join("var/lib/refit/versions/1.0.0/bin");
+        std::fs::create_dir(&bin).unwrap();
+        symlink(other.path, bin.join(NAME)).unwrap();
+        symlink("versions/1.0.0", host.layout.active_back()).unwrap();
+        super::super::recover(host, Recovery::Online).unwrap();
+        let asked = format!("--root {} recover --online\n", interrupted.root.path().display());
+        assert_eq!(interrupted.asked(), asked);
+        assert!(!host.is_switching());
     }
 
     #[test]

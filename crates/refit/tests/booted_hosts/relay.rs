@@ -31,6 +31,12 @@ impl Host {
         );
     }
 
+    /// Has a version's updater be the real one again.
+    fn restore_updater(&self, version: &str) {
+        let path = format!("/var/lib/refit/versions/{version}/bin/refit-update");
+        self.run(&["ln", "-sf", "refit", &path]).good();
+    }
+
     /// Has the next updater that [`CRASHING`] runs crash once, where it asks systemd for that.
     fn crash_at(&self, verb: &str) {
         let script = format!(
@@ -45,6 +51,15 @@ impl Host {
         for file in ["systemctl", "run"] {
             std::fs::set_permissions(folder.join(file), std::fs::Permissions::from_mode(0o755)).unwrap();
         }
+    }
+
+    /// What was written down so of updates: what runs before each start of the agent is left out, and each is there once,
+    /// although the recording updater starts the real one, which is another file.
+    fn recorded_updates(&self) -> Vec<String> {
+        let mut updates = self.recorded();
+        updates.retain(|line| !line.ends_with(" recover"));
+        updates.dedup();
+        updates
     }
 
     /// What was written down so since the last time.
@@ -137,6 +152,55 @@ async fn the_version_before_does_the_job_of_an_active_updater_that_crashes() {
     assert_eq!(host.recorded(), ["1.2.3 update"]);
     assert_eq!(updated.good(), "Updated from 1.2.4 to 1.2.5.\n");
     assert_eq!((host.active(), host.runs(), host.marks().len()), ("1.2.5".into(), "1.2.5".into(), 2));
+}
+
+/// What the unit runs leads to the active updater; where that does not work, the host must still get its next version.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_updater_does_what_the_active_one_cannot_even_where_the_unit_calls_that() {
+    let host = Host::enabled().await;
+    host.goes_to("1.2.4");
+    host.record_updater("1.2.3");
+
+    // It ends with an error; whoever started it goes on with the version before.
+    host.replace_updater(
+        "1.2.4",
+        "[ -n \"$REFIT_UPDATE_HANDED\" ] || exec ${0%-update} update \"$@\"; echo 'error: broken' >&2; exit 1",
+    );
+    host.cluster.choose("1.2.5");
+    host.run(&["systemctl", "start", "refit-update"]).good();
+    assert_eq!(host.recorded(), ["1.2.3 update"]);
+    assert_eq!((host.active(), host.runs()), ("1.2.5".into(), "1.2.5".into()));
+
+    // It dies at its start, or ends with an error before it could ask anybody.
+    for (active, next, deed) in [("1.2.5", "1.2.4", "kill -SEGV $$"), ("1.2.4", "1.2.5", "exit 1")] {
+        host.record_updater(next);
+        host.replace_updater(active, deed);
+        let called = host.update(&["update"]);
+        assert_ne!(called.code, Some(0), "{called:?}");
+        host.cluster.choose(next);
+        host.run(&["systemctl", "start", "refit-update"]).good();
+        assert_eq!(host.recorded_updates(), [format!("{next} update")], "{deed}");
+        assert_eq!((host.active(), host.runs()), (next.into(), next.into()), "{deed}");
+    }
+
+    // What has ended as it meant to is not tried again: disabled, held, rolled back.
+    host.record_updater("1.2.4");
+    host.restore_updater("1.2.5");
+    host.update(&["disable"]).good();
+    host.cluster.choose("1.2.4");
+    host.run(&["systemctl", "start", "refit-update"]).good();
+    host.update(&["enable"]).good();
+    assert_eq!((host.recorded_updates(), host.active()), (vec![], "1.2.4".into()), "{:?}", host.status());
+    host.restore_updater("1.2.4");
+    host.record_updater("1.2.5");
+    host.run(&["rm", "/var/lib/refit/versions/1.2.5/backup/backup.yaml"]).good();
+    host.cluster.choose("1.2.3");
+    host.run(&["systemctl", "start", "refit-update"]).good();
+    assert!(host.status()["held"].is_string(), "{}", host.status());
+    host.cluster.choose(archives::EXITS);
+    assert_ne!(host.run(&["systemctl", "start", "refit-update"]).code, Some(0));
+    assert_eq!(host.status()["last_failure"]["version"], archives::EXITS);
+    assert_eq!((host.recorded_updates(), host.active()), (vec![], "1.2.4".into()));
 }
 
 /// After a crash in the middle of a switch, 1.2.4 is what it was.
