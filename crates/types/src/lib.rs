@@ -41,10 +41,13 @@ pub use rollout::{
     HostLimit, Immediate, MAX_GROUPS, NotAHostLimit, NotAPercentage, NotATimeZone, NotAnExpression, Percent,
     PolicySchedule, Schedule, Selector, Span, TimeZoneName, Unanswered, WeeklyWindow,
 };
-pub use rollout_records::{GroupRecord, GroupState, Halt, HaltCause, Outcome, RolloutRecord, Upgrade};
+pub use rollout_records::{
+    GroupRecord, GroupState, Halt, HaltCause, MarkedDone, NewcomerSlots, NewcomerStart, Outcome,
+    RolloutRecord, Upgrade,
+};
 pub use stored_word::StoredWord;
 pub use text_enum::UnknownWord;
 pub use unknown_fields::{Collector, UnknownFields};
-pub use updater_status::{BootMoment, UpdateFailure, UpdateObstacle, UpdaterStatus};
+pub use updater_status::{BootMoment, UpdateFailure, UpdateObstacle, UpdateTarget, UpdaterStatus};
 pub use validation::{ValidationError, ValidationErrors};
 pub use version::Version;

@@ -36,6 +36,12 @@ pub struct UpdaterStatus {
     /// Why the updater does not do what the cluster wants, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// What is held; none if nothing is. Updaters before there were holds of one version leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_target: Option<UpdateTarget>,
+    /// What was last called off before anything was switched, because the cluster no longer asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub called_off: Option<UpdateTarget>,
     /// Whether the installed version was switched to while no agent ran, and has not proved since that it works.
     #[serde(skip_serializing_if = "is_false")]
     pub unproved: bool,
@@ -100,6 +106,16 @@ impl UpdaterStatus {
             })
         })
     }
+}
+
+/// What an updater was told to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateTarget {
+    /// The version to go to.
+    pub version: Version,
+    /// The attempt, as the control plane counted it; 0 where attempts are not counted.
+    #[serde(default)]
+    pub attempt: u64,
 }
 
 /// An update that was tried and rolled back.

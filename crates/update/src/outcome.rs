@@ -23,6 +23,11 @@ pub enum Outcome {
     },
     /// This host refuses the version, and why. Not a failure, and not retried.
     Held(String),
+    /// The update was called off before anything was switched: the control plane no longer asks this host for it.
+    CalledOff {
+        /// The version that was wanted.
+        version: Version,
+    },
     /// An update is due and begins after this delay: not all hosts begin at once, or it is tried again.
     Later(Duration),
     /// The update could not begin, for a reason that the version is not to blame for. Nothing has changed, and it is

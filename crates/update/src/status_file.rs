@@ -3,7 +3,7 @@
 
 use std::io;
 
-use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdaterStatus, Version};
+use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdateTarget, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::disk::write_durably;
@@ -42,10 +42,17 @@ pub(crate) fn next_status(
         status.agent_edition_desired = Some(answer.edition.into());
         status.agent_update_time_jitter = answer.jitter_seconds;
     }
-    status.held = match outcome {
-        Outcome::Held(why) => Some(why.clone()),
-        _ => None,
+    let target = result.answer.map(|answer| UpdateTarget {
+        version: result.config.pinned_version.clone().unwrap_or_else(|| answer.version.clone()),
+        attempt: answer.attempt,
+    });
+    (status.held, status.held_target) = match outcome {
+        Outcome::Held(why) => (Some(why.clone()), target.clone()),
+        _ => (None, None),
     };
+    if matches!(outcome, Outcome::CalledOff { .. }) {
+        status.called_off = target;
+    }
     match outcome {
         Outcome::Obstructed { version, attempt, failure, tries, delay } => {
             status.obstructed_at = Some(result.at.since_boot.clone());
@@ -68,7 +75,7 @@ pub(crate) fn next_status(
             status.obstacle = None;
             status.agent_update_time_last = Some(result.at.wall);
         }
-        Outcome::Held(_) => status.obstacle = None,
+        Outcome::Held(_) | Outcome::CalledOff { .. } => status.obstacle = None,
         Outcome::Nothing(_) | Outcome::Later(_) => {}
     }
     // A host that is told to wait keeps saying what kept it, so that its time-out has a reason.
@@ -81,6 +88,12 @@ pub(crate) fn next_status(
         })
     };
     let is_pinned = result.config.pinned_version.is_some();
+    // What was kept from beginning, and is not asked for any more, has ended.
+    if let Some(UpdateObstacle { attempt, version: Some(version), .. }) =
+        status.obstacle.as_ref().filter(|obstacle| obstacle.attempt > 0 && !is_pinned && is_past(obstacle))
+    {
+        status.called_off = Some(UpdateTarget { version: version.clone(), attempt: *attempt });
+    }
     status.obstacle = status.obstacle.filter(|obstacle| !is_there && (is_pinned || !is_past(obstacle)));
     status.obstructed_at = status.obstructed_at.filter(|_| status.obstacle.is_some());
     let last = status.last_failure.as_ref().map(|failure| &failure.version);
@@ -187,6 +200,36 @@ mod tests {
         let written: serde_json::Value =
             serde_json::from_slice(&std::fs::read(layout.status()).unwrap()).unwrap();
         assert_eq!((&written["last_failure"]["step"], &written["failures"]), (&"smoke".into(), &2.into()));
+    }
+
+    #[test]
+    fn a_hold_and_an_attempt_that_was_called_off_say_what_they_are_about() {
+        let answer = Answer {
+            version: "2.0.0".parse().unwrap(),
+            auto_update: true,
+            attempt: 7,
+            jitter_seconds: 0,
+            edition: refit_types::Edition::Oss,
+        };
+        let result = CommandResult {
+            config: &Config::default(),
+            answer: Some(&answer),
+            active: None,
+            at: at_the_epoch(),
+            unproved: false,
+        };
+        let target = Some(UpdateTarget { version: "2.0.0".parse().unwrap(), attempt: 7 });
+        let held = next_status(UpdaterStatus::default(), &result, &Outcome::Held("no backup".into()));
+        assert_eq!((held.held.as_deref(), &held.held_target), (Some("no backup"), &target));
+        let called_off = Outcome::CalledOff { version: "2.0.0".parse().unwrap() };
+        let after = next_status(held, &result, &called_off);
+        assert_eq!((after.held, after.held_target, &after.called_off), (None, None, &target));
+        let later = next_status(
+            UpdaterStatus { called_off: after.called_off, ..UpdaterStatus::default() },
+            &result,
+            &Outcome::Nothing(String::new()),
+        );
+        assert_eq!(later.called_off, target, "a later command that does nothing does not hide it");
     }
 
     #[test]

@@ -255,8 +255,7 @@ impl Updater<'_> {
                 Ok(outcome)
             }
             Ok(Switched::CalledOff) => {
-                let why = format!("{version} is no longer due on this host");
-                self.save_status(state, Some(answer), Outcome::Nothing(why))
+                self.save_status(state, Some(answer), Outcome::CalledOff { version: version.clone() })
             }
             Ok(Switched::Undone(failure)) => {
                 let undone = Outcome::Undone { version: version.clone(), failure };

@@ -317,6 +317,9 @@ fn print_outcome(outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Switched { from: Some(from), to } => output::print(&format!("Updated from {from} to {to}.")),
         Outcome::Switched { from: None, to } => output::print(&format!("Installed {to}.")),
         Outcome::Held(why) => output::print(&format!("Held: {why}.")),
+        Outcome::CalledOff { version } => {
+            output::print(&format!("Nothing to do: {version} is no longer due on this host."))
+        }
         Outcome::Later(wait) => output::print(&format!("It is due in {} s.", wait.as_secs())),
         Outcome::Obstructed { version, failure, .. } => {
             let version = version.as_ref().map_or_else(|| "The version".into(), ToString::to_string);
