@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::blocked_by::{
-    Disabled, GroupPaused, Halted, MembersAway, NoSlots, Reason, Requires, RolloutPaused, UnreadableGroup,
-    UnreadableHosts, Window,
+    Disabled, GroupPaused, Halted, MembersAway, NoHosts, NoSlots, NobodyUpgraded, Reason, Requires,
+    RolloutPaused, UnreadableGroup, UnreadableHosts, Window,
 };
 use refit_proto::rollouts::v1::{Group, HaltCause as WireHaltCause};
 use refit_rollout::BlockedBy;
@@ -41,6 +41,15 @@ pub fn blocked_by(reason: &BlockedBy) -> wire::BlockedBy {
         BlockedBy::NoSlots { limit } => {
             Reason::NoSlots(NoSlots { limit: whole_percent(*limit), allowed: Some(host_limit(*limit)) })
         }
+        BlockedBy::NoHosts => Reason::NoHosts(NoHosts {}),
+        BlockedBy::NobodyUpgraded { held, failed, timed_out, away } => {
+            Reason::NobodyUpgraded(NobodyUpgraded {
+                held: *held,
+                failed: *failed,
+                timed_out: *timed_out,
+                away: *away,
+            })
+        }
         BlockedBy::Away { away, members } => {
             Reason::MembersAway(MembersAway { away: *away, members: *members })
         }
@@ -75,6 +84,10 @@ pub fn blocked_by_from_wire(blocked: &wire::BlockedBy) -> Option<BlockedBy> {
             // Any other limit lets one host start at least.
             let limit = host_limit_from_wire(allowed.as_ref(), *limit).filter(|limit| limit.is_zero())?;
             BlockedBy::NoSlots { limit }
+        }
+        Reason::NoHosts(NoHosts {}) => BlockedBy::NoHosts,
+        Reason::NobodyUpgraded(NobodyUpgraded { held, failed, timed_out, away }) => {
+            BlockedBy::NobodyUpgraded { held: *held, failed: *failed, timed_out: *timed_out, away: *away }
         }
         Reason::MembersAway(members) => BlockedBy::Away { away: members.away, members: members.members },
         Reason::UnreadableGroup(group) => BlockedBy::UnreadableGroup { key: group.key.as_str().into() },
@@ -137,6 +150,9 @@ mod tests {
             BlockedBy::NoSlots { limit: HostLimit::ZERO },
             BlockedBy::NoSlots { limit: HostLimit::Hosts(0) },
             BlockedBy::Away { away: 4, members: 9 },
+            BlockedBy::NoHosts,
+            BlockedBy::NobodyUpgraded { held: 3, failed: 0, timed_out: 0, away: 0 },
+            BlockedBy::NobodyUpgraded { held: 3, failed: 2, timed_out: 1, away: 4 },
             BlockedBy::UnreadableGroup { key: "/rollouts/v1/default/groups/canary".into() },
             BlockedBy::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 1 },
             BlockedBy::UnreadableHosts { key: "/instances/v1/default/1".into(), count: 7 },

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{UpdateFailure, UpdaterStatus, Version};
+use refit_types::{UpdateFailure, UpdateTarget, UpdaterStatus, Version};
 use tokio::time::Instant;
 
 use crate::{AgentError, FindAnswer, Joined, SimulatedAgent};
@@ -45,6 +45,8 @@ pub struct HostOptions {
     pub conduct: Conduct,
     /// How long an update takes.
     pub takes: Duration,
+    /// Whether its updater asks once more before it switches, and calls the update off if it is not told so any more.
+    pub confirms: bool,
     /// Whether its agent wakes its updater; otherwise that asks by itself at this pace.
     pub asks_every: Option<Duration>,
     /// The pace of its heartbeats.
@@ -188,6 +190,12 @@ impl SimulatedHost {
             _ => self.options.takes,
         };
         tokio::time::sleep(takes).await;
+        if self.options.confirms && self.is_called_off(agent, &answer).await? {
+            self.observer.end();
+            agent.set_updater_status(&self.status);
+            agent.send().await?;
+            return Ok(false);
+        }
         self.observer.end();
         match self.options.conduct {
             Conduct::Dies => return Ok(true),
@@ -205,6 +213,22 @@ impl SimulatedHost {
             }
         }
         Ok(false)
+    }
+
+    /// Asks again; whether something else is wanted now, which is then in the status.
+    async fn is_called_off(
+        &mut self,
+        agent: &mut SimulatedAgent,
+        told: &FindAnswer,
+    ) -> Result<bool, AgentError> {
+        let answer = in_time(agent.find()).await?;
+        if answer.agent_version == told.agent_version && answer.agent_auto_update {
+            return Ok(false);
+        }
+        let version = told.agent_version.parse::<Version>().ok();
+        let attempt = told.agent_update_attempt;
+        self.status.called_off = version.map(|version| UpdateTarget { version, attempt });
+        Ok(true)
     }
 }
 

@@ -6,7 +6,7 @@
 #[path = "rollout/cluster.rs"]
 mod cluster;
 
-use cluster::{Cluster, TIMEOUT};
+use cluster::{Cluster, Habits, TIMEOUT};
 use refit_loadgen::Conduct;
 use refit_testbed::{eventually, sweep};
 
@@ -34,6 +34,27 @@ async fn limits_hold_while_hosts_fail_hang_and_die() {
     cluster.until_done().await;
     cluster.assert_outcomes(conduct);
     cluster.assert_writes(2.1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_hold_while_the_version_changes() {
+    // Every other host asks once more before it switches, and calls off what is not wanted any more.
+    let habits = |n: usize| Habits {
+        conduct: Conduct::Upgrades,
+        takes: std::time::Duration::from_millis(3000 + (n as u64 * 37) % 1500),
+        confirms: n.is_multiple_of(2),
+        asks_every: None,
+    };
+    let cluster = Cluster::start_with("changing", hosts() / 2, habits).await;
+    cluster.choose("15.1.1");
+    let mut under_way = Vec::new();
+    for version in ["15.1.2", "15.1.1", "15.1.3"] {
+        under_way.push(cluster.choose_in_the_middle(version).await);
+        cluster.look();
+    }
+    println!("hosts that were under way when another version was chosen: {under_way:?}");
+    cluster.until_done().await;
+    cluster.assert_everyone_ended();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,6 +44,19 @@ pub enum BlockedBy {
         /// How many there are.
         count: u32,
     },
+    /// It selects no host that is known.
+    NoHosts,
+    /// No member runs the version, and none can be upgraded now.
+    NobodyUpgraded {
+        /// Members whose updaters refuse it.
+        held: u32,
+        /// Members that failed.
+        failed: u32,
+        /// Members that timed out.
+        timed_out: u32,
+        /// Hosts that were not connected when it opened.
+        away: u32,
+    },
     /// Members that have not started are disconnected, and too many to succeed without them.
     Away {
         /// How many.
@@ -54,6 +67,11 @@ pub enum BlockedBy {
 }
 
 impl BlockedBy {
+    /// Whether it ends only when hosts change or an operator acts: time alone does not help.
+    pub fn is_stuck(&self) -> bool {
+        matches!(self, Self::NoHosts | Self::NobodyUpgraded { .. })
+    }
+
     /// The reason in words.
     pub fn in_words(&self, now: Timestamp) -> String {
         let ago = |since: &Timestamp| in_words(now.duration_since(*since));
@@ -78,6 +96,13 @@ impl BlockedBy {
                 "blocked: {count} host records cannot be read, {key} among them; were they written by a newer \
                  release?"
             ),
+            Self::NoHosts => "blocked: selects no hosts".into(),
+            Self::NobodyUpgraded { held, failed, timed_out, away } => {
+                let counts = [(held, "held"), (failed, "failed"), (timed_out, "timed out"), (away, "away")];
+                let told = counts.iter().filter(|(count, _)| **count > 0);
+                let told: Vec<String> = told.map(|(count, what)| format!(", {count} {what}")).collect();
+                format!("blocked: nobody could be upgraded{}", told.concat())
+            }
             Self::Away { away, members } => format!("waiting for {away} of {members} members that are away"),
         }
     }

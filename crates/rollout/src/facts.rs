@@ -1,7 +1,7 @@
 //! What the engine needs to know about a host, derived from its record and its connection.
 
 use jiff::Timestamp;
-use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Version};
+use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Upgrade, Version};
 
 use crate::Plan;
 use crate::host_transition::LONGEST_REASON;
@@ -15,8 +15,14 @@ pub struct HostFacts {
     pub group: Option<usize>,
     /// Whether it is a member in this epoch.
     pub member: bool,
-    /// When it was told to upgrade in this epoch.
+    /// Whether it is no member, and was told to upgrade in this epoch all the same.
+    pub newcomer: bool,
+    /// When it was told to upgrade: in this epoch, or in an earlier one and has not settled.
     pub started: Option<Timestamp>,
+    /// Whether it was told in an earlier epoch: it has a slot until it settles, and is not told now.
+    pub carried: bool,
+    /// Whether it has reported the end of an attempt of an earlier epoch.
+    pub settled: bool,
     /// How its upgrade ended in this epoch, if it has.
     pub ended: Option<HostOutcome>,
     /// How often it was told to upgrade, over all epochs.
@@ -55,14 +61,25 @@ pub enum HostOutcome {
 impl HostFacts {
     /// The facts of a host record under that plan.
     pub fn of(plan: &Plan, host_record: &HostRecord, lost_since: Option<Timestamp>) -> Self {
-        let upgrade = host_record.upgrade.as_deref();
-        let attempt = upgrade.map_or(0, |upgrade| upgrade.attempt);
-        let membership = upgrade
-            .filter(|upgrade| upgrade.epoch == plan.epoch)
-            .and_then(|upgrade| Some((plan.position(upgrade.group_name.as_str())?, upgrade)));
+        let last = host_record.upgrade.as_deref();
+        let attempt = last.map_or(0, |upgrade| upgrade.attempt);
         let report = host_record.report.as_ref();
+        let settled = last.is_some_and(|upgrade| has_settled(upgrade, report));
+        let place = |upgrade: &Upgrade| plan.position(upgrade.group_name.as_str());
+        let membership = last.filter(|upgrade| upgrade.epoch == plan.epoch).and_then(place);
+        let is_newcomer =
+            |upgrade: &&Upgrade| upgrade.newcomer.is_some_and(|newcomer| newcomer.epoch == plan.epoch);
+        let guest = last.filter(|_| membership.is_none()).filter(is_newcomer).and_then(place);
+        let is_present = membership.or(guest).is_some();
+        let is_carried = |upgrade: &Upgrade| match is_present {
+            true => upgrade.carried,
+            false => upgrade.epoch < plan.epoch && !settled,
+        };
+        let carried = last.is_some_and(|upgrade| {
+            upgrade.start_time.is_some() && upgrade.outcome.is_none() && is_carried(upgrade)
+        });
+        let upgrade = last.filter(|_| is_present);
         let taken = || report.and_then(|report| plan.group_of(&report.node_labels, &report.instance_labels));
-        let upgrade = membership.map(|(_, upgrade)| upgrade);
         let ended = upgrade.and_then(|upgrade| {
             Some(match upgrade.outcome.as_ref()? {
                 Outcome::Upgraded { .. } => HostOutcome::Upgraded,
@@ -72,14 +89,17 @@ impl HostFacts {
         });
         Self {
             host: host_record.host_id,
-            group: membership.map(|(group, _)| group).or_else(taken),
+            group: membership.or(guest).or_else(taken),
             member: membership.is_some(),
-            started: upgrade.and_then(|upgrade| upgrade.start_time),
+            newcomer: guest.is_some(),
+            started: last.filter(|_| is_present || carried).and_then(|upgrade| upgrade.start_time),
+            carried,
+            settled: carried && settled,
             ended,
             attempt,
             on_version: report.is_some_and(|report| has_arrived(plan, report)),
             proving: report.is_some_and(|report| report.version == plan.version && is_proving(report)),
-            held: report.is_some_and(|report| hold(plan, report).is_some()),
+            held: report.is_some_and(|report| hold(plan, report, attempt).is_some()),
             acknowledged: attempt > 0 && report.is_some_and(|report| report.hint_acknowledged == attempt),
             undone: report.is_some_and(|report| undone(plan, report, attempt).is_some()),
             lost_since,
@@ -88,7 +108,8 @@ impl HostFacts {
 
     /// Why the host's updater refuses the plan's version, in words.
     pub fn held_because(plan: &Plan, host_record: &HostRecord) -> Option<String> {
-        hold(plan, host_record.report.as_ref()?)
+        let attempt = host_record.upgrade.as_deref().map_or(0, |upgrade| upgrade.attempt);
+        hold(plan, host_record.report.as_ref()?, attempt)
     }
 
     /// Why the host's attempt failed, in words. The updater's own reason wins, even if it arrives only after the host
@@ -138,18 +159,41 @@ fn is_proving(report: &Report) -> bool {
     is_unproved || installed.is_some_and(|installed| *installed != report.version)
 }
 
-fn hold(plan: &Plan, report: &Report) -> Option<String> {
-    held_by(report.updater.as_deref()?, &plan.version)
+fn hold(plan: &Plan, report: &Report, attempt: u64) -> Option<String> {
+    held_by(report.updater.as_deref()?, &plan.version, Some(attempt))
 }
 
-/// Why an updater would refuse that version, in words.
-pub fn held_by(updater: &UpdaterStatus, version: &Version) -> Option<String> {
-    match (&updater.held, &updater.pinned_version) {
+/// Why an updater would refuse that version, in words. A hold is about one version and one attempt: the host's last
+/// one, if it is known, or 0 where attempts are not counted. An updater that does not say what its hold is about is taken to mean the
+/// version that it was asked for, which it reports with it.
+pub fn held_by(updater: &UpdaterStatus, version: &Version, attempt: Option<u64>) -> Option<String> {
+    let is_about_this = match &updater.held_target {
+        Some(target) => {
+            target.version == *version
+                && (target.attempt == 0 || attempt.is_none_or(|attempt| target.attempt == attempt))
+        }
+        None => updater.agent_version_desired.as_ref() == Some(version),
+    };
+    match (updater.held.as_ref().filter(|_| is_about_this), &updater.pinned_version) {
         (Some(reason), _) => Some(reason.clone()),
         (None, Some(pinned)) if pinned != version => Some(format!("pinned to {pinned} on the host")),
         _ if !updater.agent_updates_enabled => Some("updates are disabled on the host".into()),
         _ => None,
     }
+}
+
+/// Whether the host has reported how its last attempt ended: rolled back, called off, held, or on the version for good.
+fn has_settled(upgrade: &Upgrade, report: Option<&Report>) -> bool {
+    let Some(report) = report else { return false };
+    let is_last = |attempt: u64| attempt > 0 && attempt == upgrade.attempt;
+    let reported = report.updater.as_deref().is_some_and(|updater| {
+        let failed = updater.last_failure.as_ref().map(|failure| failure.attempt);
+        let called_off = updater.called_off.as_ref().map(|target| target.attempt);
+        let held = updater.held_target.as_ref().map(|target| target.attempt);
+        [failed, called_off, held].into_iter().flatten().any(is_last)
+    });
+    let has_arrived = upgrade.version.as_deref() == Some(&report.version) && !is_proving(report);
+    reported || has_arrived
 }
 
 fn undone<'a>(plan: &Plan, report: &'a Report, attempt: u64) -> Option<&'a UpdateFailure> {

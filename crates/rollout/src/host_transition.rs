@@ -1,7 +1,7 @@
 //! The state changes of a host in a rollout, and how each changes its record. No I/O: the caller stores the result.
 
 use jiff::Timestamp;
-use refit_types::{GroupRecord, HostRecord, Outcome, Upgrade};
+use refit_types::{GroupRecord, HostRecord, NewcomerStart, Outcome, Upgrade};
 
 use crate::Plan;
 use crate::facts::rolled_back;
@@ -16,8 +16,16 @@ pub enum HostTransition {
     Admit,
     /// It becomes a member, and has the version already.
     AdmitUpgraded,
+    /// It becomes a member, and has a slot: it was told as a newcomer, or in an earlier epoch, and has not settled.
+    AdmitInFlight,
     /// It is told to upgrade.
     Start,
+    /// It is told to upgrade before it becomes a member.
+    StartNewcomer,
+    /// It gets a slot before it becomes a member, because it was told in an earlier epoch and has not settled.
+    CarryNewcomer,
+    /// It has settled after it was told in an earlier epoch, and gives its slot back.
+    Settle,
     /// The start is revoked and not counted.
     Revoke,
     /// Its attempt has ended.
@@ -48,18 +56,24 @@ pub fn apply_transition(
 ) -> Option<Upgrade> {
     let before = host_record.upgrade.as_deref();
     let present = before.filter(|upgrade| upgrade.epoch == plan.epoch).cloned();
-    let mut upgrade = match present {
-        Some(present) => present,
-        None => {
+    let is_newcomer =
+        |upgrade: &Upgrade| upgrade.newcomer.is_some_and(|newcomer| newcomer.epoch == plan.epoch);
+    let mut upgrade = match (present, before) {
+        (Some(present), _) => present,
+        (None, Some(guest)) if is_newcomer(guest) => guest.clone(),
+        (None, before) => {
             let window = record.window?;
             let mut upgrade = Upgrade {
-                epoch: plan.epoch,
+                epoch: before.map_or(0, |upgrade| upgrade.epoch),
                 group_schedule: plan.schedule,
                 group_name: plan.groups.get(group)?.name.clone(),
                 group_start_time: window.start,
                 group_end_time: window.end,
-                start_time: None,
+                start_time: before.and_then(|upgrade| upgrade.start_time),
                 attempt: before.map_or(0, |upgrade| upgrade.attempt),
+                version: before.and_then(|upgrade| upgrade.version.clone()),
+                carried: true,
+                newcomer: None,
                 round: record.round,
                 outcome: None,
                 unknown: before.map(|upgrade| upgrade.unknown.clone()).unwrap_or_default(),
@@ -69,21 +83,70 @@ pub fn apply_transition(
         }
     };
     match transition {
-        HostTransition::Admit => {}
-        HostTransition::AdmitUpgraded => upgrade.outcome = Some(Outcome::Upgraded { at: now }),
-        HostTransition::Start => {
-            let window = record.window?;
-            upgrade.group_start_time = window.start;
-            upgrade.group_end_time = window.end;
-            upgrade.start_time = Some(now);
-            upgrade.attempt = upgrade.attempt.max(reported_attempt(host_record)).saturating_add(1);
+        HostTransition::Admit => {
+            admit(&mut upgrade, plan, record);
             upgrade.clear_outcome();
+            clear_start(&mut upgrade);
         }
-        HostTransition::Revoke => upgrade.start_time = None,
-        HostTransition::Finish(end) => upgrade.outcome = Some(outcome(end, host_record, now)),
+        HostTransition::AdmitUpgraded => {
+            admit(&mut upgrade, plan, record);
+            clear_start(&mut upgrade);
+            upgrade.outcome = Some(Outcome::Upgraded { at: now });
+        }
+        HostTransition::AdmitInFlight => admit(&mut upgrade, plan, record),
+        HostTransition::Start => start(&mut upgrade, plan, record, host_record, now)?,
+        HostTransition::StartNewcomer => {
+            start(&mut upgrade, plan, record, host_record, now)?;
+            upgrade.newcomer = Some(NewcomerStart { epoch: plan.epoch, in_flight: true });
+        }
+        HostTransition::CarryNewcomer => {
+            upgrade.newcomer = Some(NewcomerStart { epoch: plan.epoch, in_flight: true });
+        }
+        HostTransition::Settle | HostTransition::Revoke => {
+            clear_start(&mut upgrade);
+            upgrade.newcomer = None;
+        }
+        HostTransition::Finish(end) => {
+            upgrade.outcome = Some(outcome(end, host_record, now));
+            upgrade.version = None;
+            if let Some(newcomer) = &mut upgrade.newcomer {
+                newcomer.in_flight = false;
+            }
+        }
     }
     upgrade.round = record.round;
     Some(upgrade)
+}
+
+fn admit(upgrade: &mut Upgrade, plan: &Plan, record: &GroupRecord) {
+    upgrade.epoch = plan.epoch;
+    upgrade.newcomer = None;
+    if let Some(window) = record.window {
+        (upgrade.group_start_time, upgrade.group_end_time) = (window.start, window.end);
+    }
+}
+
+fn start(
+    upgrade: &mut Upgrade,
+    plan: &Plan,
+    record: &GroupRecord,
+    host_record: &HostRecord,
+    now: Timestamp,
+) -> Option<()> {
+    let window = record.window?;
+    (upgrade.group_start_time, upgrade.group_end_time) = (window.start, window.end);
+    upgrade.start_time = Some(now);
+    upgrade.attempt = upgrade.attempt.max(reported_attempt(host_record)).saturating_add(1);
+    upgrade.version = Some(Box::new(plan.version.clone()));
+    upgrade.carried = false;
+    upgrade.clear_outcome();
+    Some(())
+}
+
+fn clear_start(upgrade: &mut Upgrade) {
+    upgrade.start_time = None;
+    upgrade.version = None;
+    upgrade.carried = false;
 }
 
 /// The last attempt that the host reports. A host that was removed and joined again may report a higher attempt than
@@ -91,9 +154,12 @@ pub fn apply_transition(
 fn reported_attempt(host_record: &HostRecord) -> u64 {
     let Some(report) = host_record.report.as_ref() else { return 0 };
     let updater = report.updater.as_deref();
-    let failure = updater.and_then(|updater| updater.last_failure.as_ref()).map(|failure| failure.attempt);
-    let obstacle = updater.and_then(|updater| updater.obstacle.as_ref()).map(|obstacle| obstacle.attempt);
-    failure.max(obstacle).unwrap_or(0).max(report.hint_acknowledged)
+    let failed = updater.and_then(|updater| Some(updater.last_failure.as_ref()?.attempt));
+    let obstacle = updater.and_then(|updater| Some(updater.obstacle.as_ref()?.attempt));
+    let held = updater.and_then(|updater| Some(updater.held_target.as_ref()?.attempt));
+    let called_off = updater.and_then(|updater| Some(updater.called_off.as_ref()?.attempt));
+    let reported = [failed, obstacle, held, called_off].into_iter().flatten();
+    reported.fold(report.hint_acknowledged, u64::max)
 }
 
 fn outcome(end: AttemptEnd, host_record: &HostRecord, now: Timestamp) -> Outcome {

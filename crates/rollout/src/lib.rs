@@ -22,8 +22,8 @@ pub use engine::{Decision, Engine, InProgress, PlannedTransition, Progress, Roll
 pub use facts::{HostFacts, HostOutcome, has_arrived, held_by};
 pub use host_map::HostMap;
 pub use host_transition::{AttemptEnd, HostTransition, apply_transition};
-pub use micros::{EXPIRES_AFTER, POLLING_PERIOD};
-pub use operator_actions::{removed, run_group};
+pub use micros::{EXPIRES_AFTER, POLLING_PERIOD, SETTLES_WITHIN};
+pub use operator_actions::{mark_done, removed, run_group};
 pub use plan::{Plan, fingerprint};
 pub use preview::{
     AbsentLabel, Blocker, GroupPhase, GroupPreview, GroupStanding, Preview, Standing, preview,

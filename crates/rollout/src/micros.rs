@@ -8,6 +8,10 @@ pub const EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// How often an updater polls without being woken.
 pub const POLLING_PERIOD: SignedDuration = SignedDuration::from_secs(600);
 
+/// How long after an epoch began a host may still be under way to the version before: longer than any time-out, and
+/// short enough for a host that never reports.
+pub const SETTLES_WITHIN: SignedDuration = SignedDuration::from_secs(900);
+
 /// A point in time to the microsecond: half the size of a timestamp, because the engine keeps two for each
 /// host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

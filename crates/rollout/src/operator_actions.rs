@@ -1,7 +1,7 @@
 //! How actions of operators change a group's record: a manual run, and the removal of a host. No I/O.
 
 use jiff::{SignedDuration, Timestamp};
-use refit_types::{Group, GroupRecord, GroupState, Span};
+use refit_types::{Group, GroupRecord, GroupState, MarkedDone, Span};
 
 use crate::{HostFacts, HostOutcome};
 
@@ -29,11 +29,23 @@ pub fn run_group(group: &Group, record: &GroupRecord, now: Timestamp) -> GroupRe
     }
 }
 
+/// The group's record after an operator declared it done although no member could be upgraded: groups that require it
+/// continue.
+pub fn mark_done(record: &GroupRecord, by: &str, now: Timestamp) -> GroupRecord {
+    let marked = MarkedDone { epoch: record.epoch, at: now, by: by.into() };
+    GroupRecord { state: GroupState::Succeeded, since: now, marked_done: Some(marked), ..record.clone() }
+}
+
 /// The group's record after a member has left the fleet. The member still counts for the limit, which must not shrink
 /// below the number in flight.
 pub fn removed(record: &GroupRecord, host: &HostFacts) -> GroupRecord {
     let mut record = record.clone();
     if !host.member {
+        if host.newcomer && host.started.is_some() && host.ended.is_none() {
+            let guests = record.newcomers_in_flight();
+            record.set_newcomers_in_flight(guests.saturating_sub(1));
+            record.in_flight = record.in_flight.saturating_sub(1);
+        }
         return record;
     }
     record.removed += 1;

@@ -117,6 +117,18 @@ pub enum Blocker {
         /// As the group says it.
         limit: HostLimit,
     },
+    /// It selects none of the hosts.
+    NoHosts {
+        /// Of how many.
+        hosts: u32,
+    },
+    /// None of its hosts can be upgraded, and none runs the version.
+    NobodyUpgraded {
+        /// Those whose updaters refuse the version.
+        held: u32,
+        /// Those that are disconnected.
+        away: u32,
+    },
     /// A group that it requires cannot end.
     Requires {
         /// Which.
@@ -241,7 +253,7 @@ impl Preview {
         from: Option<Timestamp>,
         mut blocked: Vec<Blocker>,
     ) -> Option<Timestamp> {
-        let (at, each, stopped) = (self.at, self.seconds_each, !self.blocked.is_empty());
+        let (at, each, stopped, hosts) = (self.at, self.seconds_each, !self.blocked.is_empty(), self.hosts);
         let preview = self.groups.get_mut(group)?;
         let members = preview.takes - preview.away;
         preview.limit = limits.max_in_flight.slots(members);
@@ -250,6 +262,13 @@ impl Preview {
         }
         if preview.phase == GroupPhase::Succeeded {
             return Some(at);
+        }
+        if hosts > 0 && !limits.allow_empty && preview.to_upgrade + preview.on_version == 0 {
+            let GroupPreview { takes, held, away, .. } = *preview;
+            blocked.push(match takes {
+                0 => Blocker::NoHosts { hosts },
+                _ => Blocker::NobodyUpgraded { held, away },
+            });
         }
         let is_stopped = preview.blocked.iter().any(Blocker::is_final);
         blocked.append(&mut preview.blocked);

@@ -8,6 +8,8 @@ mod world;
 
 #[path = "examples/attempts.rs"]
 mod attempts;
+#[path = "examples/carried.rs"]
+mod carried;
 #[path = "examples/clocks.rs"]
 mod clocks;
 #[path = "examples/cluster.rs"]
@@ -18,9 +20,13 @@ mod halts;
 mod late;
 #[path = "examples/members.rs"]
 mod members;
+#[path = "examples/newcomers.rs"]
+mod newcomers;
 #[path = "examples/operators.rs"]
 mod operators;
 #[path = "examples/order.rs"]
 mod order;
+#[path = "examples/success.rs"]
+mod success;
 #[path = "examples/windows.rs"]
 mod windows;

@@ -61,8 +61,9 @@ fn group() -> impl Strategy<Value = (Group, u8)> {
         limit(&["0%", "0.5%", "10%", "34%", "50%", "100%", "100%", "0", "1", "3"]),
         limit(&["0%", "0.5%", "10%", "34%", "50%", "100%", "100%", "0", "1", "3"]),
     );
-    (window(), lengths, limits, (any::<u8>(), any::<u8>()).prop_map(|(a, b)| a & b)).prop_map(
-        |(window, lengths, limits, requires)| {
+    let requires = (any::<u8>(), any::<u8>()).prop_map(|(a, b)| a & b);
+    (window(), lengths, limits, requires, prop::bool::weighted(0.2)).prop_map(
+        |(window, lengths, limits, requires, allow_empty)| {
             let group = Group {
                 name: "later".parse().unwrap(),
                 agents: Selector::default(),
@@ -74,6 +75,7 @@ fn group() -> impl Strategy<Value = (Group, u8)> {
                 max_failed_before_halt: limits.1,
                 max_timeout_before_halt: limits.2,
                 requires: Vec::new(),
+                allow_empty,
             };
             (group, requires)
         },
@@ -135,7 +137,7 @@ fn config() -> impl Strategy<Value = ClusterMaintenanceConfig> {
 
 fn host_step() -> impl Strategy<Value = HostStep> {
     prop_oneof![
-        2 => (0_u8..6, 0_u8..3).prop_map(|(role, version)| HostStep::Join { role, version }),
+        3 => (prop_oneof![Just(0_u8), 0_u8..6], 0_u8..3).prop_map(|(role, version)| HostStep::Join { role, version }),
         2 => (0_u8..3, 0_u8..4, 0_u8..4).prop_map(|(role, acknowledged, undone)| {
             HostStep::JoinAgain { role, acknowledged, undone }
         }),
@@ -152,9 +154,12 @@ fn host_step() -> impl Strategy<Value = HostStep> {
         3 => Just(HostStep::Return),
         1 => (0_u8..3).prop_map(|version| HostStep::Pin { version }),
         1 => Just(HostStep::Disable),
-        1 => Just(HostStep::Hold),
+        2 => Just(HostStep::Hold),
+        1 => Just(HostStep::HoldSilently),
+        1 => (0_u8..3, any::<bool>()).prop_map(|(version, earlier)| HostStep::HoldOther { version, earlier }),
+        2 => Just(HostStep::CallOff),
         2 => Just(HostStep::Release),
-        1 => (0_u8..6).prop_map(|role| HostStep::Relabel { role }),
+        2 => prop_oneof![Just(0_u8), 0_u8..6].prop_map(|role| HostStep::Relabel { role }),
         2 => Just(HostStep::Remove),
     ]
 }
@@ -179,7 +184,9 @@ fn operator_step() -> impl Strategy<Value = OperatorStep> {
         1 => group().prop_map(|group| OperatorStep::PauseGroup { group }),
         2 => group().prop_map(|group| OperatorStep::ResumeGroup { group }),
         10 => group().prop_map(|group| OperatorStep::Run { group }),
-        2 => (0_u8..3).prop_map(|version| OperatorStep::Version { version }),
+        3 => (0_u8..3).prop_map(|version| OperatorStep::Version { version }),
+        1 => group().prop_map(|group| OperatorStep::MarkDone { group }),
+        1 => (group(), any::<bool>()).prop_map(|(group, allowed)| OperatorStep::AllowEmpty { group, allowed }),
         1 => (group(), 0_u8..6).prop_map(|(group, role)| OperatorStep::Selector { group, role }),
         1 => (0_u8..7).prop_map(|schedule| OperatorStep::Schedule { schedule: schedule / 3 }),
         1 => group().prop_map(|group| OperatorStep::Swap { group }),
@@ -194,6 +201,19 @@ fn calm_operator_step() -> impl Strategy<Value = OperatorStep> {
         6 => (0_u8..5).prop_map(|group| OperatorStep::Run { group }),
         1 => (0_u8..5, limit(&["0.5%", "1%", "25%", "60%", "100%", "1", "4"])).prop_map(|(group, limit)| OperatorStep::Limit { group, limit }),
         1 => (0_u8..5).prop_map(|group| OperatorStep::ResumeGroup { group }),
+    ]
+}
+
+/// Operators that choose another version while hosts are still under way to the one before.
+fn impatient_operator_step() -> impl Strategy<Value = OperatorStep> {
+    prop_oneof![
+        8 => (0_u8..3).prop_map(|version| OperatorStep::Version { version }),
+        2 => (0_u8..5).prop_map(|group| OperatorStep::Run { group }),
+        1 => Just(OperatorStep::Pause),
+        2 => Just(OperatorStep::Resume),
+        1 => (0_u8..7).prop_map(|schedule| OperatorStep::Schedule { schedule: schedule / 3 }),
+        1 => (0_u8..5, limit(&["1%", "34%", "50%"])).prop_map(|(group, limit)| OperatorStep::Limit { group, limit }),
+        1 => (0_u8..5).prop_map(|group| OperatorStep::MarkDone { group }),
     ]
 }
 
@@ -222,6 +242,9 @@ fn step(operator_step: BoxedStrategy<OperatorStep>) -> impl Strategy<Value = Ste
         1 => server().prop_map(|server| Step::Restart { server }),
         2 => server().prop_map(|server| Step::Outage { server }),
         16 => (any::<u8>(), host_step()).prop_map(|(host, step)| Step::Host { host, step }),
+        3 => prop_oneof![Just(0_u8), 0_u8..3].prop_map(|role| Step::Arrive { role }),
+        1 => (any::<u8>(), 0_u8..3, 0_u8..6, 0_u8..3)
+            .prop_map(|(host, version, from, to)| Step::Stray { host, version, from, to }),
         3 => any::<u16>().prop_map(|some| Step::HostsGo { some }),
         4 => operator_step.clone().prop_map(Step::Operator),
         3 => (any::<u16>(), operator_step).prop_map(|(some, step)| Step::Race { some, step }),
@@ -240,6 +263,7 @@ fn scenario(steps: usize) -> impl Strategy<Value = Scenario> {
     let done = prop_oneof![
         prop::collection::vec(step(operator_step().boxed()), 1..steps),
         prop::collection::vec(step(calm_operator_step().boxed()), 1..steps),
+        prop::collection::vec(step(impatient_operator_step().boxed()), 1..steps),
     ];
     let servers = prop::collection::vec(prop_oneof![2 => Just(100_u8), 1 => 1_u8..5], 1..=4);
     (config(), servers, begins, 0_i64..86_400, hosts, guests, done).prop_map(
@@ -332,6 +356,10 @@ fn everything_happens() {
     for expected in [
         "Admit",
         "AdmitUpgraded",
+        "AdmitInFlight",
+        "CarryNewcomer",
+        "StartNewcomer",
+        "Settle",
         "Start",
         "Revoke",
         "Finish(Upgraded)",

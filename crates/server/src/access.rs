@@ -84,6 +84,7 @@ const METHODS: &[Row] = &[
     row("/refit.rollouts.v1.RolloutService/RunGroup", ROLLOUT_EDITORS),
     row("/refit.rollouts.v1.RolloutService/Pause", ROLLOUT_EDITORS),
     row("/refit.rollouts.v1.RolloutService/Resume", ROLLOUT_EDITORS),
+    row("/refit.rollouts.v1.RolloutService/MarkDone", ROLLOUT_EDITORS),
     row("/refit.events.v1.EventService/ListEvents", EVERY_ROLE),
     row("/refit.events.v1.EventService/FollowEvents", EVERY_ROLE),
     row("/refit.cluster.v1.ClusterService/GetStatus", EVERY_ROLE),

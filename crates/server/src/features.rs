@@ -30,8 +30,9 @@ fn needed(resource: &Resource) -> FeatureLevel {
         groups.regular.iter().chain(&groups.critical).flat_map(|group| {
             [group.max_in_flight, group.max_failed_before_halt, group.max_timeout_before_halt]
         });
+    let allows_empty = groups.regular.iter().chain(&groups.critical).any(|group| group.allow_empty);
     let is_whole = |limit: HostLimit| matches!(limit, HostLimit::Share(share) if share.whole().is_some());
-    match limits.all(is_whole) {
+    match limits.all(is_whole) && !allows_empty {
         true => FeatureLevel::NONE,
         false => HOST_LIMITS,
     }
@@ -71,5 +72,7 @@ mod tests {
                 }
             }
         }
+        assert_eq!(level_with("regular", "allow_empty", json!(true)), FeatureLevel::new(2));
+        assert_eq!(level_with("regular", "allow_empty", json!(false)), FeatureLevel::NONE);
     }
 }

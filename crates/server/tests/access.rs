@@ -53,6 +53,7 @@ const MAY: &[(&str, &str, &[&str])] = &[
     ("/refit.rollouts.v1.RolloutService/RunGroup", "", &["admin", "rollout-editor"]),
     ("/refit.rollouts.v1.RolloutService/Pause", "", &["admin", "rollout-editor"]),
     ("/refit.rollouts.v1.RolloutService/Resume", "", &["admin", "rollout-editor"]),
+    ("/refit.rollouts.v1.RolloutService/MarkDone", "", &["admin", "rollout-editor"]),
     ("/refit.events.v1.EventService/ListEvents", "", EVERYONE),
     (FOLLOW, "", EVERYONE),
     ("/refit.cluster.v1.ClusterService/GetStatus", "", EVERYONE),
@@ -247,7 +248,7 @@ async fn who_may_change_the_rollout_may_not_choose_the_version() {
                 _ => "{}",
             };
             let json = format!(r#"{{"kind":"{kind}","spec":{spec}}}"#);
-            let resource = Some(refit_proto::resources::v1::Resource { json });
+            let resource = Some(refit_proto::resources::v1::Resource { json, ..Default::default() });
             let request = refit_proto::resources::v1::UpsertResourceRequest {
                 kind: kind.to_string(),
                 resource,
@@ -280,7 +281,7 @@ async fn hostile_documents_are_refused_quickly() {
         (faulty, Code::InvalidArgument, "spec.x: is not a known field"),
         (format!(r#"{{"kind":"{kind}","spec":{days}}}"#), Code::InvalidArgument, "… and 399901 more"),
     ] {
-        let resource = Some(refit_proto::resources::v1::Resource { json });
+        let resource = Some(refit_proto::resources::v1::Resource { json, ..Default::default() });
         let request = refit_proto::resources::v1::CreateResourceRequest {
             kind: kind.clone(),
             resource,

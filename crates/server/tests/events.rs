@@ -76,7 +76,7 @@ fn document(name: &str, version: &str) -> Option<Resource> {
     let document = serde_json::json!({
         "kind": "channel", "metadata": { "name": name }, "spec": { "version": version },
     });
-    Some(Resource { json: document.to_string() })
+    Some(Resource { json: document.to_string(), ..Default::default() })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,7 +99,7 @@ fn document(name: &str, version: &str) -> Option<Resource> {
         "metadata": { "name": name },
         "spec": { "version": version, "critical": version.ends_with('7') },
     });
-    Some(Resource { json: json.to_string() })
+    Some(Resource { json: json.to_string(), ..Default::default() })
 }
 
 /// Name, version and revision of an answer.
@@ -271,7 +271,7 @@ async fn two_editors_at_servers_of_two_releases_never_overwrite_each_other_unsee
                     "metadata": { "name": "shared", "revision": revision },
                     "spec": { "version": format!("0.0.{}", count + 1) },
                 });
-                let resource = Some(Resource { json: json.to_string() });
+                let resource = Some(Resource { json: json.to_string(), ..Default::default() });
                 match client
                     .update_resource(UpdateResourceRequest {
                         kind: "channel".into(),

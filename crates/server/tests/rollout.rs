@@ -8,6 +8,8 @@ mod cluster;
 mod agreement;
 #[path = "rollout/economy.rs"]
 mod economy;
+#[path = "rollout/gates.rs"]
+mod gates;
 #[path = "rollout/hints.rs"]
 mod hints;
 #[path = "rollout/history.rs"]

@@ -34,6 +34,16 @@ pub struct Upgrade {
     /// How often it was told to upgrade, over all epochs: identifies the current start.
     #[serde(rename = "agent_upgrade_attempt", default)]
     pub attempt: u64,
+    /// The version that it was told to go to, while it is in flight.
+    #[serde(rename = "agent_upgrade_version", default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Box<Version>>,
+    /// Whether it was told in an earlier epoch and has not settled: it keeps a slot until it does.
+    #[serde(rename = "agent_upgrade_carried", default, skip_serializing_if = "is_false")]
+    pub carried: bool,
+    /// Its start as a newcomer. The epoch above is then not the present one, so that a release that does not know
+    /// newcomers' starts takes the host for one that has not started.
+    #[serde(rename = "agent_upgrade_newcomer", default, skip_serializing_if = "Option::is_none")]
+    pub newcomer: Option<NewcomerStart>,
     /// The round of its group in which it finished; each `run` begins a new one.
     #[serde(rename = "agent_upgrade_round", default)]
     pub round: u32,
@@ -43,6 +53,15 @@ pub struct Upgrade {
     /// Unknown fields of a newer release, including those of the outcome.
     #[serde(skip)]
     pub unknown: UnknownFields,
+}
+
+/// The start of a host that is not a member yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewcomerStart {
+    /// In which epoch.
+    pub epoch: u64,
+    /// Whether it has a slot of its group.
+    pub in_flight: bool,
 }
 
 /// How a host's upgrade finished. The counts of its group depend on it, so a host record with an unknown outcome
@@ -138,17 +157,43 @@ pub struct GroupRecord {
     /// Members that have left the fleet.
     #[serde(default)]
     pub removed: u32,
-    /// Members that were told to upgrade and have not finished yet.
+    /// Hosts that were told to upgrade and have not finished yet: members and newcomers.
     pub in_flight: u32,
+    /// How many of these are newcomers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newcomer_slots: Option<NewcomerSlots>,
     /// Members on the version.
     pub upgraded: u32,
     /// Members that failed in this round.
     pub failed: u32,
     /// Members that timed out in this round.
     pub timed_out: u32,
+    /// That an operator declared it done although no member could be upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked_done: Option<MarkedDone>,
     /// What a newer release wrote, here and in everything inside.
     #[serde(skip)]
     pub unknown: UnknownFields,
+}
+
+/// The slots of newcomers. It names its epoch because a release that does not know it keeps it in later epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewcomerSlots {
+    /// In which epoch.
+    pub epoch: u64,
+    /// How many.
+    pub count: u32,
+}
+
+/// Who declared a group done. It names its epoch for the same reason as [`NewcomerSlots`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedDone {
+    /// In which epoch.
+    pub epoch: u64,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: Box<str>,
 }
 
 /// Where a group stands.
@@ -159,7 +204,7 @@ pub enum GroupState {
     Scheduled,
     /// Its hosts are being upgraded.
     Active,
-    /// All of its members have finished, except those that are held.
+    /// All of its members have finished, except those that are held, and at least one runs the version.
     Succeeded,
     /// Too many failed or timed out: no host starts here, or in groups that require it, until an operator runs it
     /// again.
@@ -217,6 +262,10 @@ pub struct RolloutRecord {
 
 keep_unknown_fields!(Upgrade, GroupRecord, RolloutRecord);
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl Upgrade {
     /// Drops the outcome before another attempt, with the unknown fields inside of it.
     pub fn clear_outcome(&mut self) {
@@ -256,9 +305,11 @@ impl GroupRecord {
             members: 0,
             removed: 0,
             in_flight: 0,
+            newcomer_slots: None,
             upgraded: 0,
             failed: 0,
             timed_out: 0,
+            marked_done: None,
             unknown: UnknownFields::default(),
         }
     }
@@ -266,6 +317,26 @@ impl GroupRecord {
     /// The record at the start of another epoch: an operator's pause and unknown fields are kept.
     pub fn renewed(&self, epoch: u64, since: Timestamp) -> Self {
         Self { paused: self.paused, unknown: self.unknown.clone(), ..Self::fresh(epoch, since) }
+    }
+
+    /// How many newcomers are in flight.
+    pub fn newcomers_in_flight(&self) -> u32 {
+        self.newcomer_slots.filter(|slots| slots.epoch == self.epoch).map_or(0, |slots| slots.count)
+    }
+
+    /// Sets how many newcomers are in flight.
+    pub fn set_newcomers_in_flight(&mut self, count: u32) {
+        self.newcomer_slots = (count > 0).then_some(NewcomerSlots { epoch: self.epoch, count });
+    }
+
+    /// How many members are in flight.
+    pub fn members_in_flight(&self) -> u32 {
+        self.in_flight.saturating_sub(self.newcomers_in_flight())
+    }
+
+    /// Who declared it done in this epoch, if anyone did.
+    pub fn marked_done(&self) -> Option<&MarkedDone> {
+        self.marked_done.as_ref().filter(|marked| marked.epoch == self.epoch)
     }
 
     /// Whether it has halted.

@@ -15,7 +15,7 @@ use tonic::Code;
 use super::Global;
 use super::consent::Consent;
 use super::resources::{
-    Client, MAX_FILE_BYTES, Reference, canonical, check, document, fetch, name_of, parsed, shown_name,
+    Client, MAX_FILE_BYTES, Reference, canonical, check, document, fetch, name_of, parsed, shown_name, warn,
 };
 use crate::exit::Failure;
 use crate::output;
@@ -81,7 +81,7 @@ impl Edit {
         let answer = if let Some(revision) = revision {
             // Whatever was done to it in the editor: this is what the change was made from.
             edited["metadata"]["revision"] = revision;
-            let resource = Some(wire::Resource { json: canonical(&edited)? });
+            let resource = Some(wire::Resource { json: canonical(&edited)?, ..Default::default() });
             let request = wire::UpdateResourceRequest {
                 kind,
                 resource,
@@ -91,7 +91,7 @@ impl Edit {
             };
             client.update_resource(request).await
         } else {
-            let resource = Some(wire::Resource { json: canonical(&edited)? });
+            let resource = Some(wire::Resource { json: canonical(&edited)?, ..Default::default() });
             let request = wire::CreateResourceRequest {
                 kind,
                 resource,
@@ -107,7 +107,9 @@ impl Edit {
             }
             _ => status.into(),
         });
-        document(&answer?.into_inner())
+        let answer = answer?.into_inner();
+        warn(&answer);
+        document(&answer)
     }
 }
 

@@ -152,7 +152,7 @@ impl Create {
         let mut stored = Vec::new();
         for document in documents {
             let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let resource = Some(wire::Resource { json: canonical(&document)? });
+            let resource = Some(wire::Resource { json: canonical(&document)?, ..Default::default() });
             let Consent { allow_major_downgrade, allow_missing, even_if_paused } = self.consent;
             let answer = if self.force {
                 let request = wire::UpsertResourceRequest {
@@ -184,18 +184,27 @@ impl Create {
                 }
                 _ => status.into(),
             });
-            let written = self::document(&answer?.into_inner())?;
+            let answer = answer?.into_inner();
+            let written = self::document(&answer)?;
             if global.format == Format::Text {
                 let verb = if self.force { "stored" } else { "created" };
                 let kind: Kind = field(&written, "kind").parse().map_err(Failure::failed)?;
                 output::print(&format!("{} has been {verb}.", shown_name(kind, name_of(&written))))?;
             }
+            warn(&answer);
             stored.push(written);
         }
         match global.format {
             Format::Text => Ok(()),
             format => output::show(format, &stored, String::new),
         }
+    }
+}
+
+/// Tells what the server warned of. On standard error, so that it is no part of what was asked for.
+pub(super) fn warn(answer: &wire::Resource) {
+    for warning in &answer.warnings {
+        anstream::eprintln!("warning: {warning}");
     }
 }
 

@@ -75,7 +75,7 @@ impl Cluster {
     /// Stores a resource.
     pub(super) async fn store(&self, document: Value) -> Result<(), Failure> {
         let kind = document["kind"].as_str().unwrap_or_default().to_owned();
-        let resource = Some(Resource { json: document.to_string() });
+        let resource = Some(Resource { json: document.to_string(), ..Default::default() });
         let request = UpsertResourceRequest { kind, resource, ..Default::default() };
         ResourceServiceClient::new(self.channel.clone()).upsert_resource(request).await?;
         Ok(())

@@ -71,6 +71,7 @@ impl Cluster {
                 version: OLD.into(),
                 conduct,
                 takes: Duration::from_millis(100),
+                confirms: false,
                 asks_every: None,
                 beats_every: Duration::from_secs(1),
             };

@@ -39,6 +39,14 @@ fn config() -> Value {
     })
 }
 
+/// What a host does when it is told to update.
+pub struct Habits {
+    pub conduct: Conduct,
+    pub takes: Duration,
+    pub confirms: bool,
+    pub asks_every: Option<Duration>,
+}
+
 pub struct Cluster {
     _folder: TempDir,
     _etcd: Etcd,
@@ -53,6 +61,18 @@ pub struct Cluster {
 impl Cluster {
     /// Three servers, and hosts that are connected to them in turn.
     pub async fn start(name: &str, hosts: usize, conduct: impl Fn(usize) -> Conduct) -> Self {
+        Self::start_with(name, hosts, |n| Habits {
+            conduct: conduct(n),
+            takes: Duration::from_millis(500 + (n as u64 * 37) % 1500),
+            confirms: false,
+            // Some are not woken, and ask by themselves. Those that hang have to be known to hang.
+            asks_every: (n % 3 == 0 && conduct(n) == Conduct::Upgrades).then_some(Duration::from_secs(2)),
+        })
+        .await
+    }
+
+    /// The same, with hosts of other habits.
+    pub async fn start_with(name: &str, hosts: usize, habits: impl Fn(usize) -> Habits) -> Self {
         let (folder, etcd) = (directory(), Etcd::start().await);
         let (mut servers, mut stores) = (Vec::new(), Vec::new());
         for n in 0..3 {
@@ -82,15 +102,16 @@ impl Cluster {
             let group = usize::from(n % 100 >= GROUPS[0].1 && n % 5 != 3);
             members[group] += 1;
             let environment = ["staging", "prod"][group];
+            let Habits { conduct, takes, confirms, asks_every } = habits(n);
             let options = HostOptions {
                 servers: servers.iter().map(|server| server.address().into()).collect(),
                 first: n % servers.len(),
                 labels: HashMap::from([("environment".into(), environment.into())]),
                 version: "15.1.0".into(),
-                conduct: conduct(n),
-                takes: Duration::from_millis(500 + (n as u64 * 37) % 1500),
-                // Some are not woken, and ask by themselves. Those that hang have to be known to hang.
-                asks_every: (n % 3 == 0 && conduct(n) == Conduct::Upgrades).then_some(Duration::from_secs(2)),
+                conduct,
+                takes,
+                confirms,
+                asks_every,
                 beats_every: Duration::from_secs(3),
             };
             let observer = observers[group].clone();
@@ -111,6 +132,28 @@ impl Cluster {
         let flag = format!("--set-agent-version={version}");
         // Its hosts download nothing.
         self.servers[0].ask(&["autoupdate", "update", &flag, "--allow-missing"]);
+    }
+
+    /// Chooses another version while hosts of the first group are under way, each of which knows that it is: one that
+    /// does not is waited for until it would have asked by itself. Says how many were under way.
+    pub async fn choose_in_the_middle(&self, version: &str) -> u32 {
+        let staging = GROUPS[0].0;
+        loop {
+            eventually("hosts are under way", TIMEOUT, async || self.observers[0].in_flight() > 1).await;
+            self.servers[0].ask(&["autoupdate", "pause"]);
+            let hosts = ["autoupdate", "status", "--group", staging, "--hosts", "--outcome", "in_flight"];
+            let is_woken = |host: &Value| host["reason"].as_str().unwrap().contains("has woken its updater");
+            let all_know = async || self.servers[0].ask(&hosts).as_array().unwrap().iter().all(is_woken);
+            eventually("all of them know", TIMEOUT, all_know).await;
+            let under_way = self.observers[0].in_flight();
+            if under_way > 0 {
+                self.choose(version);
+            }
+            self.servers[0].ask(&["autoupdate", "resume"]);
+            if under_way > 0 {
+                return under_way;
+            }
+        }
     }
 
     /// How many have arrived, seen from outside.
@@ -144,6 +187,11 @@ impl Cluster {
         }
         let staging_done = rollout["groups"][0]["state"] == "succeeded";
         assert!(staging_done || self.observers[1].began() == 0, "prod began before staging succeeded");
+    }
+
+    /// The limits hold now.
+    pub fn look(&self) {
+        self.assert_limits(&self.servers[0].ask(&["autoupdate", "status"]));
     }
 
     /// Watches until every group has succeeded.

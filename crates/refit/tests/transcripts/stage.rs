@@ -167,6 +167,7 @@ impl Stage {
                 version: VERSION.into(),
                 conduct,
                 takes: Duration::from_millis(if conduct == Conduct::Upgrades { 100 } else { 4000 }),
+                confirms: false,
                 asks_every: None,
                 beats_every: Duration::from_secs(1),
             };

@@ -59,6 +59,9 @@ impl HalfWay {
             host: Self::id(number),
             group: usize::try_from(number % GROUPS).ok(),
             member: false,
+            newcomer: false,
+            carried: false,
+            settled: false,
             started: None,
             ended: None,
             attempt: 0,
@@ -99,6 +102,12 @@ impl HalfWay {
                     HostFacts { started: Some(now), attempt: facts.attempt + 1, ..facts }
                 }
                 HostTransition::Revoke => HostFacts { started: None, ..facts },
+                HostTransition::StartNewcomer => {
+                    HostFacts { newcomer: true, started: Some(now), attempt: facts.attempt + 1, ..facts }
+                }
+                HostTransition::AdmitInFlight => HostFacts { member: true, newcomer: false, ..facts },
+                // There is one epoch only.
+                HostTransition::CarryNewcomer | HostTransition::Settle => facts,
                 HostTransition::Finish(AttemptEnd::Upgraded) => {
                     HostFacts { ended: Some(HostOutcome::Upgraded), ..facts }
                 }

@@ -40,6 +40,7 @@ pub fn plan() -> Outcome<Plan> {
             max_failed_before_halt: HostLimit::percent(5).ok_or("5% is a percentage")?,
             max_timeout_before_halt: HostLimit::percent(5).ok_or("5% is a percentage")?,
             requires: groups.last().map(|before| before.name.clone()).into_iter().collect(),
+            allow_empty: false,
         });
     }
     let policy = PolicySchedule { window: window()?, jitter_seconds: 0 };

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use refit_types::{Group, GroupRecord, GroupState, Halt, HaltCause, HostId, Revision};
 
-use super::Engine;
-use super::group_index::{GroupIndex, count, deadlines};
+use super::group_index::{GroupIndex, Terms, count, deadlines};
 use super::view::{GroupView, Unreadable};
+use super::{Engine, PackedHost, terms};
 use crate::micros::{Micros, POLLING_PERIOD};
 use crate::{AttemptEnd, HostOutcome, HostTransition};
 
@@ -71,6 +71,7 @@ impl Engine {
         let ahead = |at: Timestamp| Some(Micros::from(at)).filter(|_| at > now);
         for (index, view) in self.indexes.iter().zip(&self.view.groups) {
             consider(index.flying.first().map(|(deadline, _)| *deadline));
+            consider(index.carried.first().map(|(until, _)| *until));
             consider(view.record.window.map(|window| window.end.into()));
             consider(view.windows.open(now).map(|open| open.end.into()));
             consider(view.windows.next_opening(now).map(Micros::from));
@@ -101,7 +102,10 @@ impl Engine {
         let mut draft = Draft {
             record: view.record.clone(),
             transitions: Vec::new(),
+            changes_members: false,
+            admits: false,
             left: batch,
+            terms: terms(&self.view, self.reachable_since, group)?,
             now,
             enabled,
             is_busy,
@@ -118,6 +122,9 @@ impl Engine {
         draft.close(view);
         self.revoke(&mut draft, index, limits);
         let opened = may_start && draft.open(index, view);
+        if may_start {
+            draft.admit_again(index);
+        }
         self.admit(&mut draft, index);
         let started = may_start && draft.start(self, index, limits);
         draft.succeed(index, limits);
@@ -139,18 +146,19 @@ impl Engine {
     }
 
     /// Finishes hosts whose result is known or whose deadline has passed; while updates are switched off, deadlines
-    /// do not count.
+    /// do not count. Newcomers give their slots back and are not counted.
     fn end(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
         let (is_busy, left) = (draft.is_busy, draft.left);
-        draft.knows_all &= !index.ended.iter().any(|host| is_busy(*host));
+        let is_member = |host: &HostId| self.view.hosts.get(*host).is_some_and(PackedHost::is_member);
+        draft.knows_all &= !index.ended.iter().any(|host| is_busy(*host) && is_member(host));
         for host in index.ended.iter().filter(|host| !is_busy(**host)).take(left) {
             let Some(packed) = self.view.hosts.get(*host) else { continue };
-            if packed.is_flying() {
-                less_one(&mut draft.record.in_flight);
-            }
+            draft.release(packed);
+            let is_member = packed.is_member();
             let transition = match packed.ended() {
+                _ if packed.carried() => HostTransition::Settle,
                 _ if !packed.on_version() && packed.undone() => {
-                    draft.record.failed += 1;
+                    draft.record.failed += u32::from(is_member);
                     HostTransition::Finish(AttemptEnd::Undone)
                 }
                 _ if !packed.on_version() => HostTransition::Revoke,
@@ -164,26 +172,34 @@ impl Engine {
                         }
                         _ => {}
                     }
-                    draft.record.upgraded += 1;
+                    draft.record.upgraded += u32::from(is_member);
                     HostTransition::Finish(AttemptEnd::Upgraded)
                 }
             };
-            draft.add(*host, transition, packed.revision);
+            draft.add(*host, transition, packed);
+        }
+        let now = Micros::from(draft.now);
+        let left = draft.left;
+        let settled = index.carried.iter().take_while(|(until, _)| *until <= now);
+        for (_, host) in settled.filter(|(_, host)| !is_busy(*host)).take(left) {
+            let Some(packed) = self.view.hosts.get(*host) else { continue };
+            draft.release(packed);
+            draft.add(*host, HostTransition::Settle, packed);
         }
         if !draft.enabled {
             return;
         }
-        let now = Micros::from(draft.now);
         let left = draft.left;
         let overdue = index.flying.iter().take_while(|(deadline, _)| *deadline <= now);
         for (_, host) in overdue.filter(|(_, host)| !is_busy(*host)).take(left) {
             let Some(packed) = self.view.hosts.get(*host) else { continue };
             let Some(started) = packed.started() else { continue };
-            less_one(&mut draft.record.in_flight);
+            draft.release(packed);
             let is_lost = deadlines(packed, started, limits, self.reachable_since).lost <= now;
             let end = if is_lost { AttemptEnd::Lost } else { AttemptEnd::TimedOut };
-            *(if is_lost { &mut draft.record.failed } else { &mut draft.record.timed_out }) += 1;
-            draft.add(*host, HostTransition::Finish(end), packed.revision);
+            let count = if is_lost { &mut draft.record.failed } else { &mut draft.record.timed_out };
+            *count += u32::from(packed.is_member());
+            draft.add(*host, HostTransition::Finish(end), packed);
         }
     }
 
@@ -208,31 +224,57 @@ impl Engine {
         };
         for host in revoked {
             let Some(packed) = self.view.hosts.get(host) else { continue };
-            less_one(&mut draft.record.in_flight);
-            draft.add(host, HostTransition::Revoke, packed.revision);
+            draft.release(packed);
+            draft.add(host, HostTransition::Revoke, packed);
         }
     }
 
-    /// Adds the connected hosts as members; once all are members, hosts may start.
+    /// Adds the connected hosts as members, and those that may still be under way: they take their slots with them, so
+    /// that the limit holds over a change of the version. Once all are members, hosts may start.
     fn admit(&self, draft: &mut Draft, index: &GroupIndex) {
         if !draft.record.admitting {
             return;
         }
-        let (is_busy, left) = (draft.is_busy, draft.left);
-        let mut live = index.live(draft.now.into()).filter(|host| !is_busy(**host));
-        for host in live.by_ref().take(left) {
-            let Some(packed) = self.view.hosts.get(*host) else { continue };
-            let has_it = packed.on_version();
+        draft.admits = true;
+        let now = Micros::from(draft.now);
+        let terms = draft.terms;
+        let is_unsettled =
+            |host: &HostId| self.view.hosts.get(*host).is_some_and(|packed| terms.is_unsettled(packed, now));
+        let guests = index.guests_flying.iter().copied();
+        let flying = guests.chain(index.unsettled_at(now)).map(|host| (host, true));
+        let live = index.live(now).copied().filter(|host| !is_unsettled(host)).map(|host| (host, false));
+        let mut is_complete = true;
+        for (host, in_flight) in flying.chain(live) {
+            if (draft.is_busy)(host) || draft.left == 0 || in_flight && draft.has(host) {
+                is_complete = false;
+                // Those behind it are not looked at once the batch is full.
+                if draft.left == 0 {
+                    break;
+                }
+                continue;
+            }
+            let Some(packed) = self.view.hosts.get(host) else { continue };
             draft.record.members += 1;
-            draft.record.upgraded += u32::from(has_it);
-            draft.add(
-                *host,
-                if has_it { HostTransition::AdmitUpgraded } else { HostTransition::Admit },
-                packed.revision,
-            );
+            let transition = match in_flight {
+                true if packed.is_newcomer() => {
+                    let guests = draft.record.newcomers_in_flight();
+                    draft.record.set_newcomers_in_flight(guests.saturating_sub(1));
+                    HostTransition::AdmitInFlight
+                }
+                true => {
+                    draft.record.in_flight += 1;
+                    HostTransition::AdmitInFlight
+                }
+                false if packed.on_version() => {
+                    draft.record.upgraded += 1;
+                    HostTransition::AdmitUpgraded
+                }
+                false => HostTransition::Admit,
+            };
+            draft.add(host, transition, packed);
+            draft.changes_members = true;
         }
-        let all_admitted = live.next().is_none() && !index.live(draft.now.into()).any(|host| is_busy(*host));
-        if all_admitted && draft.is_caught_up && draft.knows_all {
+        if is_complete && draft.is_caught_up && draft.knows_all {
             draft.record.admitting = false;
             draft.record.sealed = true;
         }
@@ -243,8 +285,13 @@ impl Engine {
 struct Draft<'d> {
     record: GroupRecord,
     transitions: Vec<PlannedTransition>,
+    /// Whether one of them is of a member.
+    changes_members: bool,
+    /// Whether newcomers become members in it.
+    admits: bool,
     /// How many more transitions fit into the batch.
     left: usize,
+    terms: Terms<'d>,
     now: Timestamp,
     enabled: bool,
     is_busy: &'d dyn Fn(HostId) -> bool,
@@ -255,9 +302,26 @@ struct Draft<'d> {
 }
 
 impl Draft<'_> {
-    fn add(&mut self, host: HostId, transition: HostTransition, revision: Revision) {
-        self.transitions.push(PlannedTransition { host, transition, revision });
+    fn add(&mut self, host: HostId, transition: HostTransition, packed: &PackedHost) {
+        self.transitions.push(PlannedTransition { host, transition, revision: packed.revision });
+        self.changes_members |= packed.is_member();
         self.left = self.left.saturating_sub(1);
+    }
+
+    fn has(&self, host: HostId) -> bool {
+        self.transitions.iter().any(|planned| planned.host == host)
+    }
+
+    /// Takes the slot back that a host has, if it has one.
+    fn release(&mut self, packed: &PackedHost) {
+        if !packed.is_flying() {
+            return;
+        }
+        less_one(&mut self.record.in_flight);
+        if packed.is_newcomer() {
+            let guests = self.record.newcomers_in_flight();
+            self.record.set_newcomers_in_flight(guests.saturating_sub(1));
+        }
     }
 
     fn enter(&mut self, state: GroupState) {
@@ -331,37 +395,81 @@ impl Draft<'_> {
         true
     }
 
-    /// Starts as many hosts as the limit allows, in the order of UUIDs.
+    /// Lets newcomers become members at once, and not with the next window, while no member could be upgraded: the group
+    /// goes on when one arrives.
+    fn admit_again(&mut self, index: &GroupIndex) {
+        let record = &self.record;
+        let is_open = record.window.is_some_and(|window| window.contains(self.now));
+        let is_unfinished = matches!(record.state, GroupState::Active | GroupState::Scheduled);
+        let is_stuck = record.upgraded == 0
+            && record.members_in_flight() == 0
+            && index.ready.is_empty()
+            && index.ended.is_empty();
+        self.record.admitting |=
+            record.sealed && is_open && is_unfinished && is_stuck && !index.newcomers.is_empty();
+    }
+
+    /// Starts as many hosts as the limit allows: members first, then newcomers, in the order of UUIDs. Newcomers that
+    /// may still be under way to an earlier version take slots before that.
     fn start(&mut self, engine: &Engine, index: &GroupIndex, limits: &Group) -> bool {
         let is_open = self.record.window.is_some_and(|window| window.contains(self.now));
-        if !is_open || self.record.admitting || self.record.is_halted() {
+        if !is_open || self.record.admitting || self.admits || self.record.is_halted() {
             return false;
         }
+        let (before, is_busy, now) = (self.transitions.len(), self.is_busy, Micros::from(self.now));
+        let mut uncounted = 0;
+        for host in index.unsettled_at(now) {
+            match engine.view.hosts.get(host).filter(|_| self.left > 0 && !is_busy(host)) {
+                Some(packed) => self.take_slot(host, HostTransition::CarryNewcomer, packed),
+                None => uncounted += 1,
+            }
+        }
         let limit = limits.max_in_flight.slots(self.record.members);
-        let free = limit.saturating_sub(self.record.in_flight) as usize;
-        let before = self.transitions.len();
-        let is_busy = self.is_busy;
-        for host in index.ready.iter().filter(|host| !is_busy(**host)).take(free.min(self.left)) {
+        let mut free = limit.saturating_sub(self.record.in_flight).saturating_sub(uncounted) as usize;
+        let members = index.ready.iter().map(|host| (host, HostTransition::Start));
+        let terms = self.terms;
+        let is_settled = |host: &HostId| {
+            engine.view.hosts.get(*host).is_some_and(|packed| !terms.is_unsettled(packed, now))
+        };
+        let guests = index
+            .guests
+            .iter()
+            .filter(|host| is_settled(host))
+            .map(|host| (host, HostTransition::StartNewcomer));
+        for (host, transition) in members.chain(guests).filter(|(host, _)| !is_busy(**host)) {
+            if free == 0 || self.left == 0 {
+                break;
+            }
             let Some(packed) = engine.view.hosts.get(*host) else { continue };
-            self.record.in_flight += 1;
-            self.add(*host, HostTransition::Start, packed.revision);
+            self.take_slot(*host, transition, packed);
+            free -= 1;
         }
         self.transitions.len() > before
     }
 
-    /// Succeeds when all unfinished members are held, or have been away for long and are few.
+    fn take_slot(&mut self, host: HostId, transition: HostTransition, packed: &PackedHost) {
+        self.record.in_flight += 1;
+        if !packed.is_member() {
+            let guests = self.record.newcomers_in_flight();
+            self.record.set_newcomers_in_flight(guests + 1);
+        }
+        self.add(host, transition, packed);
+    }
+
+    /// Succeeds when all unfinished members are held, or have been away for long and are few, and one runs the version.
+    /// Newcomers do not matter.
     fn succeed(&mut self, index: &GroupIndex, limits: &Group) {
         let record = &self.record;
         let is_open_question = matches!(record.state, GroupState::Active | GroupState::Scheduled);
-        if !is_open_question || !record.sealed || record.admitting || !self.transitions.is_empty() {
+        if !is_open_question || !record.sealed || record.admitting || self.changes_members {
             return;
         }
-        if !self.is_caught_up || !self.knows_all {
+        if !self.is_caught_up || !self.knows_all || record.upgraded == 0 && !limits.allow_empty {
             return;
         }
         let away = count(index.away.len());
         let ended = record.removed + record.upgraded + record.failed + record.timed_out;
-        if record.in_flight > 0 || record.members.saturating_sub(ended) != index.held + away {
+        if record.members_in_flight() > 0 || record.members.saturating_sub(ended) != index.held + away {
             return;
         }
         let latest = index.away.last().map(|(since, _)| since.plus(POLLING_PERIOD));

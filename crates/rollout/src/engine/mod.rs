@@ -238,11 +238,8 @@ impl Engine {
 
     /// A group's index, and what determines the phases of its hosts.
     fn parts(&mut self, group: usize) -> Option<(&mut GroupIndex, &HostMap<PackedHost>, Terms<'_>)> {
-        let index = self.indexes.get_mut(group)?;
-        let round = self.view.groups.get(group)?.record.round;
-        let terms =
-            Terms { group: self.view.plan.groups.get(group)?, round, reachable_since: self.reachable_since };
-        Some((index, &self.view.hosts, terms))
+        let terms = terms(&self.view, self.reachable_since, group)?;
+        Some((self.indexes.get_mut(group)?, &self.view.hosts, terms))
     }
 
     /// Updates the view of a group from its index.
@@ -255,4 +252,10 @@ impl Engine {
             view.count(index, limit);
         }
     }
+}
+
+fn terms(view: &RolloutView, reachable_since: Micros, group: usize) -> Option<Terms<'_>> {
+    let round = view.groups.get(group)?.record.round;
+    let (group, began_at) = (view.plan.groups.get(group)?, view.plan.began_at.into());
+    Some(Terms { group, round, reachable_since, began_at })
 }

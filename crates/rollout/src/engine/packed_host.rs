@@ -18,25 +18,32 @@ pub(crate) struct PackedHost {
     /// The round in which it failed or timed out.
     round: u32,
     group: u16,
-    flags: u8,
-    ended: u8,
+    flags: u16,
 }
 
-const MEMBER: u8 = 1;
-const ON_VERSION: u8 = 1 << 1;
-const HELD: u8 = 1 << 2;
-const ACKNOWLEDGED: u8 = 1 << 3;
-const UNDONE: u8 = 1 << 4;
-const PROVING: u8 = 1 << 5;
-const UNREADABLE: u8 = 1 << 6;
+const MEMBER: u16 = 1;
+const ON_VERSION: u16 = 1 << 1;
+const HELD: u16 = 1 << 2;
+const ACKNOWLEDGED: u16 = 1 << 3;
+const UNDONE: u16 = 1 << 4;
+const PROVING: u16 = 1 << 5;
+const UNREADABLE: u16 = 1 << 6;
+const NEWCOMER: u16 = 1 << 7;
+const CARRIED: u16 = 1 << 8;
+const SETTLED: u16 = 1 << 9;
+/// How it ended: one of these, or none.
+const UPGRADED: u16 = 1 << 10;
+const FAILED: u16 = 1 << 11;
+const TIMED_OUT: u16 = 1 << 12;
+const ENDED: u16 = UPGRADED | FAILED | TIMED_OUT;
 
 const NO_GROUP: u16 = u16::MAX;
 
 /// The phase of a host's upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostPhase {
-    /// It is connected, and becomes a member when the group opens.
-    Newcomer,
+    /// It is connected, and becomes a member when the group opens. Until then it may be able to start.
+    Newcomer { could_start: bool },
     /// It is no member, and has been disconnected since then.
     Absent(Micros),
     /// It could start.
@@ -47,6 +54,8 @@ pub(crate) enum HostPhase {
     Away(Micros),
     /// It was told to upgrade, with this deadline.
     Flying(Micros),
+    /// It was told in an earlier epoch, and has a slot until it settles, or until then.
+    Carried(Micros),
     /// Its result is known and not stored yet.
     Ended,
     /// It failed or timed out in this round.
@@ -74,11 +83,11 @@ impl PackedHost {
     pub(crate) fn of(facts: &HostFacts, revision: Revision) -> Self {
         let (ended, round) = match facts.ended {
             None => (0, 0),
-            Some(HostOutcome::Upgraded) => (1, 0),
-            Some(HostOutcome::Failed { round }) => (2, round),
-            Some(HostOutcome::TimedOut { round }) => (3, round),
+            Some(HostOutcome::Upgraded) => (UPGRADED, 0),
+            Some(HostOutcome::Failed { round }) => (FAILED, round),
+            Some(HostOutcome::TimedOut { round }) => (TIMED_OUT, round),
         };
-        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let group = facts.group.and_then(|group| u16::try_from(group).ok()).unwrap_or(NO_GROUP);
         Self {
             revision,
@@ -92,8 +101,11 @@ impl PackedHost {
                 | flag(facts.held, HELD)
                 | flag(facts.acknowledged, ACKNOWLEDGED)
                 | flag(facts.undone, UNDONE)
-                | flag(facts.proving, PROVING),
-            ended,
+                | flag(facts.proving, PROVING)
+                | flag(facts.newcomer, NEWCOMER)
+                | flag(facts.carried, CARRIED)
+                | flag(facts.settled, SETTLED)
+                | ended,
         }
     }
 
@@ -101,7 +113,10 @@ impl PackedHost {
         HostFacts {
             host,
             group: self.group(),
-            member: self.is(MEMBER),
+            member: self.is_member(),
+            newcomer: self.is_newcomer(),
+            carried: self.carried(),
+            settled: self.is(SETTLED),
             started: self.started().and_then(Micros::timestamp),
             ended: self.ended(),
             attempt: self.attempt,
@@ -147,28 +162,60 @@ impl PackedHost {
     }
 
     pub(crate) fn ended(&self) -> Option<HostOutcome> {
-        match self.ended {
-            1 => Some(HostOutcome::Upgraded),
-            2 => Some(HostOutcome::Failed { round: self.round }),
-            3 => Some(HostOutcome::TimedOut { round: self.round }),
+        match self.flags & ENDED {
+            UPGRADED => Some(HostOutcome::Upgraded),
+            FAILED => Some(HostOutcome::Failed { round: self.round }),
+            TIMED_OUT => Some(HostOutcome::TimedOut { round: self.round }),
             _ => None,
         }
     }
 
+    /// Whether it has a slot of its group.
     pub(crate) fn is_flying(&self) -> bool {
-        self.ended == 0 && self.started().is_some()
+        (self.is_member() || self.is_newcomer()) && self.flags & ENDED == 0 && self.started().is_some()
     }
 
-    /// The host's phase in that round of its group. `deadlines` is called only for a host in flight.
-    pub(crate) fn phase(&self, round: u32, deadlines: impl FnOnce(&Self, Micros) -> Deadlines) -> HostPhase {
+    pub(crate) fn is_member(&self) -> bool {
+        self.is(MEMBER)
+    }
+
+    /// Whether it was told to upgrade in this epoch before it became a member.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        self.is(NEWCOMER)
+    }
+
+    /// Whether its start is of an earlier epoch.
+    pub(crate) fn carried(&self) -> bool {
+        self.is(CARRIED)
+    }
+
+    /// Whether it was told in an earlier epoch, has not settled, and has no slot in this one yet.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.carried() && !self.is_member() && !self.is_newcomer()
+    }
+
+    /// The host's phase in that round of its group. `deadlines` is called only for a host in flight, and `settles_by`
+    /// only for one that was told in an earlier epoch.
+    pub(crate) fn phase(
+        &self,
+        round: u32,
+        deadlines: impl FnOnce(&Self, Micros) -> Deadlines,
+        settles_by: impl FnOnce(&Self, Micros) -> Micros,
+    ) -> HostPhase {
         if self.is_unreadable() {
             return HostPhase::Unreadable;
         }
-        if !self.is(MEMBER) {
-            return self.lost_since().map_or(HostPhase::Newcomer, HostPhase::Absent);
+        let flies_since = self.started().filter(|_| self.is_flying());
+        if !self.is_member() && flies_since.is_none() {
+            let could_start = !self.on_version() && !self.held() && self.ended().is_none();
+            return self.lost_since().map_or(HostPhase::Newcomer { could_start }, HostPhase::Absent);
         }
         match self.ended() {
             Some(HostOutcome::Upgraded) => return HostPhase::Settled,
+            _ if self.carried() && flies_since.is_some() => {
+                let until = flies_since.filter(|_| !self.is(SETTLED)).map(|since| settles_by(self, since));
+                return until.map_or(HostPhase::Ended, HostPhase::Carried);
+            }
             _ if self.on_version() => return HostPhase::Ended,
             Some(HostOutcome::Failed { round: then } | HostOutcome::TimedOut { round: then })
                 if then >= round =>
@@ -177,14 +224,11 @@ impl PackedHost {
             }
             _ => {}
         }
-        match (self.is_flying(), self.started()) {
-            (true, Some(_)) if self.undone() || self.held() => HostPhase::Ended,
-            (true, Some(started)) => {
-                let deadlines = deadlines(self, started);
-                HostPhase::Flying(deadlines.first())
-            }
-            _ if self.held() => HostPhase::Held,
-            _ => self.lost_since().map_or(HostPhase::Ready, HostPhase::Away),
+        match flies_since {
+            Some(_) if self.undone() || self.held() => HostPhase::Ended,
+            Some(started) => HostPhase::Flying(deadlines(self, started).first()),
+            None if self.held() => HostPhase::Held,
+            None => self.lost_since().map_or(HostPhase::Ready, HostPhase::Away),
         }
     }
 
@@ -209,7 +253,6 @@ impl PackedHost {
             round: 0,
             group: NO_GROUP,
             flags: 0,
-            ended: 0,
         }
     }
 
@@ -217,7 +260,7 @@ impl PackedHost {
         self.is(UNREADABLE)
     }
 
-    fn is(&self, flag: u8) -> bool {
+    fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 }

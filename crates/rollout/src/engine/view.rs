@@ -37,8 +37,21 @@ pub(crate) struct GroupView {
     pub(crate) progress: Progress,
     /// Whether only disconnected members are left to start.
     only_away: bool,
+    /// Whether no member was upgraded and none can be now, and why.
+    stuck: Option<Stuck>,
+    /// When the last of the unsettled hosts loses its claim to a slot.
+    unsettled_until: Option<Micros>,
     /// The key of a record that cannot be read: the group's own, or that of one of its hosts.
     pub(crate) unreadable: Option<Unreadable>,
+}
+
+/// Why no member of a group can be upgraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stuck {
+    /// There is none.
+    NoHosts,
+    /// All are held, failed or timed out, or were not there when it opened.
+    Nobody { away: u32 },
 }
 
 /// Which records of a group cannot be read.
@@ -63,6 +76,8 @@ pub struct Progress {
     pub ready: u32,
     /// Hosts that become members when the group next opens.
     pub newcomers: u32,
+    /// Hosts that were told in an earlier epoch, have not settled, and have no slot yet.
+    pub unsettled: u32,
 }
 
 impl GroupView {
@@ -73,6 +88,8 @@ impl GroupView {
             windows,
             progress: Progress::default(),
             only_away: false,
+            stuck: None,
+            unsettled_until: None,
             unreadable: None,
         }
     }
@@ -81,8 +98,12 @@ impl GroupView {
     pub(crate) fn count(&mut self, index: &GroupIndex, limit: u32) {
         let record = &self.record;
         self.progress = index.progress(limit);
-        self.only_away =
-            record.sealed && record.in_flight == 0 && index.ready.is_empty() && !index.away.is_empty();
+        self.only_away = record.sealed
+            && record.members_in_flight() == 0
+            && index.ready.is_empty()
+            && !index.away.is_empty();
+        self.unsettled_until = index.unsettled.last().map(|(until, _)| *until);
+        self.stuck = stuck(record, index);
         if !matches!(self.unreadable, Some(Unreadable::Group { .. })) {
             let first = index.unreadable.values().next();
             let count = super::group_index::count(index.unreadable.len());
@@ -95,13 +116,32 @@ impl GroupView {
         if host.is_unreadable() || matches!(self.unreadable, Some(Unreadable::Group { .. })) {
             return false;
         }
-        let Some(started) = host.started().filter(|_| !self.record.is_halted()) else { return false };
+        let started = host.started().filter(|_| !self.record.is_halted() && !host.carried());
+        let Some(started) = started else { return false };
         let in_window = self
             .record
             .window
             .is_some_and(|window| window.contains(now) && started >= Micros::from(window.start));
         let until = started.plus_seconds(group.jitter_seconds).plus_seconds(group.timeout_seconds);
         in_window || (host.acknowledged() && Micros::from(now) < until)
+    }
+}
+
+/// Why no member can be upgraded; none if one was, or may be.
+fn stuck(record: &GroupRecord, index: &GroupIndex) -> Option<Stuck> {
+    let may_move = record.upgraded > 0
+        || record.members_in_flight() > 0
+        || record.admitting
+        || !(index.newcomers.is_empty() && index.ready.is_empty() && index.away.is_empty())
+        || !(index.ended.is_empty() && index.guests_flying.is_empty());
+    let is_empty = record.members == record.removed;
+    match (may_move, is_empty) {
+        (true, _) => None,
+        (false, true) if index.absent.is_empty() => Some(Stuck::NoHosts),
+        (false, true) => {
+            record.sealed.then(|| Stuck::Nobody { away: super::group_index::count(index.absent.len()) })
+        }
+        (false, false) => record.sealed.then_some(Stuck::Nobody { away: 0 }),
     }
 }
 
@@ -222,6 +262,18 @@ impl RolloutView {
         if !missing.is_empty() {
             return Some(BlockedBy::Requires(missing));
         }
+        let is_unsettled = view.unsettled_until.is_some_and(|until| until > Micros::from(now));
+        if let Some(stuck) = view.stuck.filter(|_| !limits.allow_empty && !is_unsettled) {
+            return Some(match stuck {
+                Stuck::NoHosts => BlockedBy::NoHosts,
+                Stuck::Nobody { away } => BlockedBy::NobodyUpgraded {
+                    held: view.progress.held,
+                    failed: record.failed,
+                    timed_out: record.timed_out,
+                    away,
+                },
+            });
+        }
         let is_open = record.window.is_some_and(|window| window.contains(now));
         if !is_open && record.run.is_none_or(|run| !run.contains(now)) {
             // A window that has begun is about to be opened.
@@ -232,6 +284,14 @@ impl RolloutView {
             return Some(BlockedBy::NoSlots { limit: limits.max_in_flight });
         }
         view.only_away.then_some(BlockedBy::Away { away: view.progress.away, members: record.members })
+    }
+
+    /// How many hosts of a group are under way at that moment: those in flight, and those that were told in an earlier
+    /// epoch, have not settled, and get their slots when the group opens.
+    pub fn under_way(&self, group: usize, now: Timestamp) -> u32 {
+        let Some(view) = self.groups.get(group) else { return 0 };
+        let is_unsettled = view.unsettled_until.is_some_and(|until| until > Micros::from(now));
+        view.record.in_flight + if is_unsettled { view.progress.unsettled } else { 0 }
     }
 
     /// The window of a group that is open at that moment, or the next one.

@@ -148,6 +148,13 @@ impl Blocker {
                 "the schedule is immediate: every host is told at once, groups do not count".into()
             }
             Self::NoSlots { limit } => format!("max_in_flight is {limit}: no host may start"),
+            Self::NoHosts { hosts } => format!("selects none of {hosts} hosts"),
+            Self::NobodyUpgraded { held, away } => {
+                let counts = [(held, "held"), (away, "away")];
+                let told = counts.iter().filter(|(count, _)| **count > 0);
+                let told: Vec<String> = told.map(|(count, what)| format!(", {count} {what}")).collect();
+                format!("nobody can be upgraded{}", told.concat())
+            }
             Self::Requires { group } => format!("requires {group}, which does not end"),
             Self::NotWithinAWeek { opens: Some(opens) } => {
                 format!("does not open within a week: opens in {}", in_words(opens.duration_since(now)))

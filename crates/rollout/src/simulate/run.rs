@@ -142,7 +142,9 @@ impl<'s> Run<'s> {
             if let Some(facts) = self.store.facts(host) {
                 self.engine.host(&facts, Revision::default());
             }
-            if let (HostTransition::Start, Some(packed)) = (transition, self.store.host(host)) {
+            if let (HostTransition::Start | HostTransition::StartNewcomer, Some(packed)) =
+                (transition, self.store.host(host))
+            {
                 let attempt = packed.attempt;
                 let heard = 1 + self.behaviour().up_to(HEARD_WITHIN - 1, host, attempt, Purpose::Hearing);
                 self.expect(What::Acknowledges, self.now + heard, host, attempt);

@@ -20,6 +20,8 @@ const ACKNOWLEDGED: u8 = 1 << 3;
 const UNDONE: u8 = 1 << 4;
 /// It had the version before anything began.
 const ALREADY: u8 = 1 << 5;
+/// It was started before it became a member.
+const NEWCOMER: u8 = 1 << 6;
 
 /// What is stored of one host and what it reports, in 16 bytes. Times are seconds since the start.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +122,9 @@ impl Store {
             host: self.id(host),
             group: self.group(host),
             member: packed.is(MEMBER),
+            newcomer: packed.is(NEWCOMER),
+            carried: false,
+            settled: false,
             started: at(packed.started),
             ended: match packed.outcome {
                 Stored::Nothing => None,
@@ -139,18 +144,28 @@ impl Store {
 
     pub(super) fn apply(&mut self, host: u32, transition: HostTransition, now: u32) {
         self.change(host, |packed| match transition {
-            HostTransition::Admit => packed.flags |= MEMBER,
+            HostTransition::Admit | HostTransition::AdmitInFlight => {
+                packed.flags = packed.flags & !NEWCOMER | MEMBER;
+            }
             HostTransition::AdmitUpgraded => {
-                packed.flags |= MEMBER;
+                packed.flags = packed.flags & !NEWCOMER | MEMBER;
                 packed.outcome = Stored::Upgraded;
             }
-            HostTransition::Start => {
+            HostTransition::Start | HostTransition::StartNewcomer => {
+                if transition == HostTransition::StartNewcomer {
+                    packed.flags |= NEWCOMER;
+                }
                 packed.started = now;
                 packed.attempt = packed.attempt.saturating_add(1);
                 packed.outcome = Stored::Nothing;
                 packed.flags &= !(ACKNOWLEDGED | UNDONE);
             }
-            HostTransition::Revoke => packed.started = NEVER,
+            HostTransition::Revoke => {
+                packed.started = NEVER;
+                packed.flags &= !NEWCOMER;
+            }
+            // There is one epoch only.
+            HostTransition::CarryNewcomer | HostTransition::Settle => {}
             HostTransition::Finish(AttemptEnd::Upgraded) => packed.outcome = Stored::Upgraded,
             HostTransition::Finish(AttemptEnd::Undone | AttemptEnd::Lost) => packed.outcome = Stored::Failed,
             HostTransition::Finish(AttemptEnd::TimedOut) => packed.outcome = Stored::TimedOut,

@@ -33,6 +33,7 @@ pub fn group(number: u8) -> Group {
         max_failed_before_halt: HostLimit::ZERO,
         max_timeout_before_halt: HostLimit::percent(10).unwrap(),
         requires: Vec::new(),
+        allow_empty: false,
     }
 }
 

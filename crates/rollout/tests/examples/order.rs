@@ -27,7 +27,8 @@ fn groups_wait_for_all_that_come_before() {
 
 #[test]
 fn run_opens_a_window_now_but_not_before_what_the_group_requires() {
-    let mut world = cluster(vec![group(0), Group { requires: vec![group(0).name], ..group(1) }], 1);
+    let empty = Group { requires: vec![group(0).name], allow_empty: true, ..group(1) };
+    let mut world = cluster(vec![group(0), empty], 1);
     operator(&mut world, OperatorStep::Run { group: 1 });
     pass(&mut world, 1);
     assert_eq!(
@@ -46,7 +47,7 @@ fn run_opens_a_window_now_but_not_before_what_the_group_requires() {
 fn nobody_starts_if_what_comes_before_halts_while_that_is_decided() {
     let half = HostLimit::percent(50).unwrap();
     let second = Group { requires: vec![group(1).name], max_in_flight: half, ..group(0) };
-    let mut world = cluster(vec![group(1), second], 2);
+    let mut world = cluster(vec![Group { allow_empty: true, ..group(1) }, second], 2);
     join(&mut world, 2, 1);
     host(&mut world, 2, HostStep::Hold);
     pass(&mut world, UNTIL_MIDNIGHT);

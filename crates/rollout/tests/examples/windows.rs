@@ -23,15 +23,6 @@ fn a_group_opens_in_its_window_and_succeeds_once_all_have_the_version() {
 }
 
 #[test]
-fn a_group_without_members_succeeds_when_it_opens() {
-    let mut world = cluster(vec![group(0)], 0);
-    pass(&mut world, UNTIL_MIDNIGHT - 1);
-    assert_eq!(blocked_by(&world, 0).unwrap(), "window opens in 1 s");
-    pass(&mut world, 1);
-    assert_eq!((record(&world, 0).state, record(&world, 0).members), (GroupState::Succeeded, 0));
-}
-
-#[test]
 fn a_window_counts_the_hours_of_its_zone() {
     let berlin = WeeklyWindow { timezone: "Europe/Berlin".parse().unwrap(), ..every_night() };
     let mut world = cluster(vec![Group { window: berlin, ..group(0) }], 1);
@@ -41,21 +32,6 @@ fn a_window_counts_the_hours_of_its_zone() {
     assert!(is_told(&world, 0));
     let opened: Timestamp = "2026-07-01T22:00:00Z".parse().unwrap();
     assert_eq!(record(&world, 0).window.unwrap().end, opened + SignedDuration::from_hours(4));
-}
-
-#[test]
-fn newcomers_wait_for_the_next_window() {
-    let mut world = cluster(vec![group(0)], 2);
-    pass(&mut world, UNTIL_MIDNIGHT);
-    join(&mut world, 2, 0);
-    pass(&mut world, 60);
-    assert_eq!((record(&world, 0).members, is_told(&world, 2)), (2, false));
-    (0..2).for_each(|number| host(&mut world, number, HostStep::Upgrade));
-    pass(&mut world, 23 * HOUR);
-    assert_eq!(record(&world, 0).state, GroupState::Succeeded);
-    pass(&mut world, HOUR);
-    assert_eq!((record(&world, 0).members, is_told(&world, 2)), (3, true));
-    assert_eq!(record(&world, 0).state, GroupState::Succeeded, "those who wait for it go on");
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub fn group(name: &str, environment: &str, start_hour: u8, in_flight: u8, requi
         max_failed_before_halt: HostLimit::percent(10).unwrap(),
         max_timeout_before_halt: HostLimit::percent(10).unwrap(),
         requires: requires.iter().map(|name| name.parse().unwrap()).collect(),
+        allow_empty: false,
     }
 }
 

@@ -13,6 +13,7 @@ pub use calendar::{next_opening, open_window};
 
 const EXPIRY: i64 = 30;
 const POLLING: i64 = 600;
+const SETTLES: i64 = 900;
 
 const MILLION: u64 = 1_000_000;
 
@@ -51,6 +52,10 @@ pub struct Recount {
     pub newcomers: u32,
     /// Members that have the version, and of whom that is not stored yet.
     pub uncounted: u32,
+    /// Those in flight that are not members yet.
+    pub guests: u32,
+    /// Those in flight that were told in an earlier epoch.
+    pub carried: u32,
 }
 
 /// What a member is doing.
@@ -94,7 +99,9 @@ pub fn last_attempt(host_record: &HostRecord) -> u64 {
     let updater = host_record.report.iter().filter_map(|report| report.updater.as_ref());
     let told = updater.flat_map(|updater| {
         let undone = updater.last_failure.as_ref().map(|failure| failure.attempt);
-        undone.into_iter().chain(updater.obstacle.as_ref().map(|obstacle| obstacle.attempt))
+        let obstacle = updater.obstacle.as_ref().map(|obstacle| obstacle.attempt);
+        let targets = [updater.held_target.as_ref(), updater.called_off.as_ref()];
+        targets.into_iter().flatten().map(|target| target.attempt).chain(undone).chain(obstacle)
     });
     stored.chain(acknowledged).chain(told).max().unwrap_or(0)
 }
@@ -119,9 +126,77 @@ impl Settings {
         (upgrade.epoch == self.rollout.epoch && is_known).then_some(upgrade)
     }
 
+    /// What is stored of a host that is no member and was given a slot in this epoch all the same.
+    pub fn guest_of<'a>(&self, host_record: &'a HostRecord) -> Option<&'a Upgrade> {
+        let upgrade = host_record.upgrade.as_deref()?;
+        let is_guest = upgrade.newcomer.is_some_and(|newcomer| newcomer.epoch == self.rollout.epoch);
+        let is_known = self.groups().iter().any(|group| group.name == upgrade.group_name);
+        (is_guest && is_known && self.upgrade_of(host_record).is_none()).then_some(upgrade)
+    }
+
+    /// What was done with the host in this epoch, as a member or before that.
+    pub fn present_of<'a>(&self, host_record: &'a HostRecord) -> Option<&'a Upgrade> {
+        self.upgrade_of(host_record).or_else(|| self.guest_of(host_record))
+    }
+
+    /// Whether it has a slot in this epoch.
+    pub fn has_slot(&self, host_record: &HostRecord) -> bool {
+        let upgrade = self.present_of(host_record);
+        upgrade.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none())
+    }
+
+    /// Whether it has a slot in this epoch because it was told in an earlier one.
+    pub fn is_carried(&self, host_record: &HostRecord) -> bool {
+        self.has_slot(host_record) && self.present_of(host_record).is_some_and(|upgrade| upgrade.carried)
+    }
+
+    /// Whether the host has told how its last attempt ended.
+    pub fn has_settled(&self, host_record: &HostRecord) -> bool {
+        let (Some(upgrade), Some(report)) = (host_record.upgrade.as_deref(), host_record.report.as_ref())
+        else {
+            return false;
+        };
+        let mut told = Vec::new();
+        if let Some(updater) = &report.updater {
+            told.extend(updater.last_failure.as_ref().map(|failure| failure.attempt));
+            told.extend(updater.called_off.as_ref().map(|target| target.attempt));
+            told.extend(updater.held_target.as_ref().map(|target| target.attempt));
+        }
+        let is_there = upgrade.version.as_deref() == Some(&report.version) && !is_on_trial(host_record);
+        is_there || upgrade.attempt > 0 && told.contains(&upgrade.attempt)
+    }
+
+    /// When a host that was told in an earlier epoch is no longer waited for.
+    pub fn settles_by(&self, host_record: &HostRecord) -> Option<Timestamp> {
+        let group = self.group(self.group_of(host_record)?);
+        let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
+        let polling = if self.has_acknowledged(host_record) { 0 } else { POLLING };
+        let deadline = after(host_record.upgrade.as_ref()?.start_time?, own + polling);
+        Some(deadline.min(after(self.rollout.began_at, SETTLES)))
+    }
+
+    /// Whether it was told in an earlier epoch, may still be under way, and has no slot in this one.
+    pub fn is_unsettled(&self, host_record: &HostRecord, now: Timestamp) -> bool {
+        let Some(upgrade) = host_record.upgrade.as_deref() else { return false };
+        self.present_of(host_record).is_none()
+            && upgrade.epoch < self.rollout.epoch
+            && upgrade.outcome.is_none()
+            && !self.has_settled(host_record)
+            && self.settles_by(host_record).is_some_and(|by| now < by)
+    }
+
+    /// Whether a host that is no member could start at that moment.
+    pub fn could_be_guest(&self, host_record: &HostRecord, now: Timestamp) -> bool {
+        self.present_of(host_record).is_none()
+            && lost_since(host_record).is_none()
+            && !self.has_version(host_record)
+            && !self.is_held(host_record)
+            && !self.is_unsettled(host_record, now)
+    }
+
     /// The name of the host's group: the one it is a member of, or the first that takes it.
     pub fn group_of(&self, host_record: &HostRecord) -> Option<&str> {
-        if let Some(upgrade) = self.upgrade_of(host_record) {
+        if let Some(upgrade) = self.present_of(host_record) {
             let name = upgrade.group_name.as_str();
             return self.groups().iter().map(|group| group.name.as_str()).find(|known| *known == name);
         }
@@ -136,10 +211,7 @@ impl Settings {
 
     /// Whether it runs the version, and its updater does not take another one for installed.
     pub fn has_version(&self, host_record: &HostRecord) -> bool {
-        let Some(report) = host_record.report.as_ref() else { return false };
-        let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
-        let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
-        report.version == self.rollout.version && installed.unwrap_or(&report.version) == &report.version
+        self.runs_version(host_record) && !is_on_trial(host_record)
     }
 
     pub fn is_held(&self, host_record: &HostRecord) -> bool {
@@ -150,7 +222,15 @@ impl Settings {
             Some(pinned) => *pinned != self.rollout.version,
             None => false,
         };
-        updater.held.is_some() || is_pinned || !updater.agent_updates_enabled
+        // A hold is about one version and one attempt; older updaters say only what they were asked for.
+        let is_about_this = match &updater.held_target {
+            Some(target) => {
+                let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+                target.version == self.rollout.version && (target.attempt == 0 || target.attempt == attempt)
+            }
+            None => updater.agent_version_desired.as_ref() == Some(&self.rollout.version),
+        };
+        updater.held.is_some() && is_about_this || is_pinned || !updater.agent_updates_enabled
     }
 
     pub fn has_acknowledged(&self, host_record: &HostRecord) -> bool {
@@ -201,8 +281,14 @@ impl Settings {
             }
         }
         for host in hosts.iter().filter(|host| self.group_of(host) == Some(name)) {
+            count.carried += u32::from(self.is_carried(host));
             let Some(doing) = self.doing(host, round) else {
-                count.newcomers += u32::from(lost_since(host).is_none());
+                if self.has_slot(host) {
+                    count.in_flight += 1;
+                    count.guests += 1;
+                } else {
+                    count.newcomers += u32::from(lost_since(host).is_none());
+                }
                 continue;
             };
             count.members += 1;
@@ -249,7 +335,7 @@ impl Settings {
 
     /// When the started host has timed out. After an outage it gets the time to come back and report.
     pub fn times_out_at(&self, host_record: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
-        let upgrade = self.upgrade_of(host_record)?;
+        let upgrade = self.present_of(host_record)?;
         let group = self.group(upgrade.group_name.as_str());
         let own = i64::from(group.jitter_seconds) + i64::from(group.timeout_seconds);
         let polling = if self.has_acknowledged(host_record) { 0 } else { POLLING };
@@ -258,7 +344,7 @@ impl Settings {
 
     /// When the started host has failed because nobody hears it.
     pub fn is_lost_at(&self, host_record: &HostRecord, reachable_since: Timestamp) -> Option<Timestamp> {
-        let upgrade = self.upgrade_of(host_record)?;
+        let upgrade = self.present_of(host_record)?;
         let group = self.group(upgrade.group_name.as_str());
         let since = lost_since(host_record)?.max(upgrade.start_time?).max(reachable_since);
         Some(after(since, EXPIRY + i64::from(group.failure_seconds)))
@@ -273,6 +359,12 @@ impl Settings {
         let all_for_long = since.iter().all(|since| after(*since, POLLING) <= now);
         let allowed = self.group(name).max_timeout_before_halt;
         all_for_long && !exceeds(since.len() as u32, allowed, record.members)
+    }
+
+    /// Whether no member runs the version, and none is going there or could now.
+    pub fn is_stuck(&self, record: &GroupRecord, count: &Recount) -> bool {
+        let is_over = count.in_flight - count.guests + count.ready + count.uncounted == 0;
+        record.sealed && count.upgraded == 0 && is_over
     }
 
     /// What `find` must answer: whether to go, over how many seconds, as which attempt.
@@ -299,7 +391,7 @@ impl Settings {
         let (group, record) = (self.group(name), record(name));
         let jitter = group.jitter_seconds;
         let is_halted = matches!(record.state, GroupState::Halted(_));
-        let upgrade = self.upgrade_of(host_record);
+        let upgrade = self.present_of(host_record).filter(|_| !self.is_carried(host_record));
         let Some((upgrade, started)) = upgrade.and_then(|upgrade| Some((upgrade, upgrade.start_time?)))
         else {
             return (false, jitter, 0);
@@ -312,6 +404,14 @@ impl Settings {
         let is_told = policy.enabled && !is_halted && (in_window || under_way);
         (is_told, jitter, if is_told { upgrade.attempt } else { 0 })
     }
+}
+
+/// Whether the updater takes another version for installed than the one that runs.
+fn is_on_trial(host_record: &HostRecord) -> bool {
+    let Some(report) = host_record.report.as_ref() else { return false };
+    let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
+    let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
+    installed.is_some_and(|installed| *installed != report.version)
 }
 
 /// Knows one form of expression only: `labels["role"] == "x"`.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use refit_rollout::removed;
 use refit_types::{
     AgentRole, Edition, HostId, HostRecord, Labels, Report, RotationMark, Session, UpdateFailure,
-    UpdateObstacle, UpdaterStatus, UpgraderKind, Version,
+    UpdateObstacle, UpdateTarget, UpdaterStatus, UpgraderKind, Version,
 };
 use uuid::Uuid;
 
@@ -48,6 +48,12 @@ pub enum HostStep {
     Disable,
     /// Its updater cannot do it.
     Hold,
+    /// Its updater cannot do it, and does not say what: it is an older one.
+    HoldSilently,
+    /// Its updater could not go to that version, in this attempt or the one before.
+    HoldOther { version: u8, earlier: bool },
+    /// Its updater was told something else before it had switched anything.
+    CallOff,
     /// Nothing keeps its updater any more.
     Release,
     /// It has other labels.
@@ -56,8 +62,11 @@ pub enum HostStep {
     Remove,
 }
 
-/// From this number on, a host in flight is meant, if there is one: most of what is of interest happens there.
-const SOMEONE_IN_FLIGHT: usize = 128;
+/// From this number on, a host that is under way is meant, if there is one: most of what is of interest happens there.
+pub const SOMEONE_IN_FLIGHT: usize = 128;
+
+/// No more arrive: everything is looked at after each step.
+const MOST_HOSTS: usize = 24;
 
 pub fn labels(role: u8) -> Labels {
     format!("role=r{}", role % 6).parse().unwrap()
@@ -83,7 +92,11 @@ impl World {
         if self.ids.is_empty() {
             return;
         }
-        let flying: Vec<HostId> = self.ids.iter().copied().filter(|id| self.is_in_flight(*id)).collect();
+        let is_under_way = |id: &HostId| {
+            let host = self.store.records.host_record(*id);
+            self.is_in_flight(*id) || host.is_some_and(|host| self.settings().is_unsettled(host, self.now))
+        };
+        let flying: Vec<HostId> = self.ids.iter().copied().filter(is_under_way).collect();
         let among = if number >= SOMEONE_IN_FLIGHT && !flying.is_empty() { &flying } else { &self.ids };
         let id = among[number % among.len()];
         let now = self.now;
@@ -125,6 +138,14 @@ impl World {
         }
     }
 
+    /// A host joins that was never there before, on the version before all others.
+    pub fn arrive(&mut self, role: u8) {
+        if self.ids.len() < MOST_HOSTS {
+            self.ids.push(HostId::new(Uuid::from_u128(self.ids.len() as u128 + 1)));
+            self.host_step(self.ids.len() - 1, &HostStep::Join { role, version: 0 });
+        }
+    }
+
     fn put(&mut self, host_record: HostRecord) {
         self.store.put_together(None, vec![(host_record.host_id, Some(Box::new(host_record)))], self.now);
     }
@@ -154,7 +175,7 @@ impl World {
         let plan = refit_rollout::Plan::new(&settings.rollout, Default::default(), &settings.config);
         let facts = facts(&plan, &host_record);
         let upgrade = settings.upgrade_of(&host_record).cloned();
-        let group = upgrade.as_ref().map(|upgrade| {
+        let group = settings.present_of(&host_record).map(|upgrade| {
             let name = upgrade.group_name.to_string();
             let record = self.store.records.group(&name);
             (name, removed(&record, &facts))
@@ -171,9 +192,14 @@ impl World {
                 && self.store.records.host_record(id).is_some_and(|host| host.server.is_some())
             {
                 let arrives = some >> (n % 16) & 1 == 1;
+                let is_carried = self.is_carried(id);
                 self.change_report(id, |report, attempt| {
                     report.hint_acknowledged = attempt;
-                    if arrives {
+                    if arrives && is_carried {
+                        let version = wanted.clone();
+                        let updater = report.updater.get_or_insert_default();
+                        updater.called_off = Some(UpdateTarget { version, attempt });
+                    } else if arrives {
                         settle(report, wanted.clone());
                     }
                 });
@@ -182,8 +208,11 @@ impl World {
     }
 
     fn is_in_flight(&self, id: HostId) -> bool {
-        let upgrade = self.store.records.host_record(id).and_then(|host| self.settings().upgrade_of(host));
-        upgrade.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none())
+        self.store.records.host_record(id).is_some_and(|host| self.settings().has_slot(host))
+    }
+
+    fn is_carried(&self, id: HostId) -> bool {
+        self.store.records.host_record(id).is_some_and(|host| self.settings().is_carried(host))
     }
 
     pub fn everyone_returns(&mut self) {
@@ -221,8 +250,9 @@ impl World {
 
     /// How long this host takes: less than its group allows.
     fn arrives_at(&self, id: HostId) -> Option<Timestamp> {
-        let host = self.store.records.host_record(id).filter(|_| self.is_in_flight(id))?;
-        let upgrade = self.settings().upgrade_of(host)?;
+        let goes = self.is_in_flight(id) && !self.is_carried(id);
+        let host = self.store.records.host_record(id).filter(|_| goes)?;
+        let upgrade = self.settings().present_of(host)?;
         let allowed = self.settings().group(upgrade.group_name.as_str()).timeout_seconds;
         let takes = i64::from((id.uuid().as_u128() % u128::from(allowed)) as u32).max(1);
         Some(after(upgrade.start_time?, takes)).filter(|_| self.settings().has_acknowledged(host))
@@ -295,10 +325,29 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
         }
         HostStep::Pin { version: number } => updater.pinned_version = Some(version(*number)),
         HostStep::Disable => updater.agent_updates_enabled = false,
-        HostStep::Hold => updater.held = Some("no usable backup".into()),
+        HostStep::Hold => {
+            updater.held = Some("no usable backup".into());
+            updater.held_target = Some(UpdateTarget { version: wanted.clone(), attempt });
+            updater.agent_version_desired = Some(wanted.clone());
+        }
+        HostStep::HoldSilently => {
+            updater.held = Some("no usable backup".into());
+            updater.held_target = None;
+            updater.agent_version_desired = Some(wanted.clone());
+        }
+        HostStep::HoldOther { version: number, earlier } => {
+            let attempt = attempt.saturating_sub(u64::from(*earlier));
+            updater.held = Some("no usable backup".into());
+            updater.held_target = Some(UpdateTarget { version: version(*number), attempt });
+            updater.agent_version_desired = Some(version(*number));
+        }
+        HostStep::CallOff => {
+            updater.called_off = Some(UpdateTarget { version: wanted.clone(), attempt });
+        }
         HostStep::Release => {
             updater.pinned_version = None;
             updater.held = None;
+            updater.held_target = None;
             updater.agent_updates_enabled = true;
         }
         HostStep::Relabel { role } => {

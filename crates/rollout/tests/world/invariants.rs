@@ -13,6 +13,9 @@ use super::{Broken, World};
 use crate::model::{Doing, after, exceeds, is_live};
 
 pub const IN_FLIGHT: &str = "1: hosts in flight are within the limit";
+pub const CARRIED: &str =
+    "1: hosts that were told of an earlier version and have not settled count for the limit";
+pub const SUCCESS: &str = "2: a group succeeds only if a member runs the version";
 pub const START: &str = "2: a start is in its window, after what it requires, and not held up";
 pub const HALT: &str = "2: no server answers true after a halt";
 pub const COUNTS: &str = "3: stored counts equal a recount";
@@ -59,13 +62,12 @@ pub fn of_the_store(world: &mut World) -> Held {
         let key = (settings.rollout.epoch, name.to_owned());
         let before = world.in_flight.get(&key).copied().unwrap_or(0);
         let allowed = if before > limit { before } else { limit };
-        hold!(
-            IN_FLIGHT,
-            count.in_flight <= allowed,
-            "{name}: {} in flight, limit {limit}, {before} before",
-            count.in_flight
-        );
-        in_flight_now.insert(key.clone(), count.in_flight);
+        // Those that are under way to an earlier version are there whatever the limit says.
+        let started = count.in_flight - count.carried;
+        hold!(IN_FLIGHT, started <= allowed, "{name}: {started} in flight, limit {limit}, {before} before");
+        in_flight_now.insert(key.clone(), started);
+        let guests = record.newcomers_in_flight();
+        hold!(COUNTS, guests == count.guests, "{name}: {} newcomers in flight, {record:?}", count.guests);
 
         if record.is_halted() {
             world.halted.entry(key).or_insert(now);
@@ -107,7 +109,7 @@ fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
         }
         for host in world.store.records.host_records() {
             let is_member =
-                settings.upgrade_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
+                settings.present_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
             let told = server.engine.view().answer(Some(host.host_id), world.now + server.skew).auto_update;
             hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
         }
@@ -155,7 +157,7 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
         let wanted = answer.auto_update
             && !settings.runs_version(host_record)
             && !settings.is_held(host_record)
-            && settings.upgrade_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
+            && settings.present_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
         let expected = wanted.then_some(answer.attempt);
         hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
     }
@@ -232,10 +234,18 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
         let is_fair = is_fair(store, server, decision, host_record, *transition, now);
         hold!(TRANSITIONS, is_fair, "{name}: {transition:?} for {host_record:?} in {record:?} at {now}");
     }
-    let started = decision.transitions.iter().filter(|planned| planned.transition == HostTransition::Start);
-    let started: Vec<HostId> = started.map(|planned| planned.host).collect();
-    if !started.is_empty() {
+    let those = |wanted: HostTransition| -> Vec<HostId> {
+        let found = decision.transitions.iter().filter(|planned| planned.transition == wanted);
+        found.map(|planned| planned.host).collect()
+    };
+    let (started, guests) = (those(HostTransition::Start), those(HostTransition::StartNewcomer));
+    if !started.is_empty() || !guests.is_empty() {
         may_start(records, name, &before, record, now)?;
+        nobody_is_left_out_of_the_limit(store, server, decision, now)?;
+    }
+    if record.state == GroupState::Succeeded && before.state != GroupState::Succeeded {
+        let is_true = record.upgraded > 0 || group.allow_empty;
+        hold!(SUCCESS, is_true, "{name} succeeded with {record:?}");
     }
     nobody_is_forgotten(store, decision, now)?;
     if !server.is_up_to_date(store) {
@@ -257,9 +267,12 @@ pub fn of_a_decision(store: &Store, server: &Server, decision: &Decision, now: T
     });
     let next: Vec<HostId> = ready.map(|host| host.host_id).take(started.len()).collect();
     hold!(START, next == started, "{name}: {started:?} started, {next:?} were next");
+    let count = settings.recount(name, record.round, &hosts, &store.gone);
+    let members_first = guests.is_empty() || count.ready as usize == started.len();
+    hold!(START, members_first, "{name}: newcomers started before members: {count:?}");
     if record.state == GroupState::Succeeded && before.state != GroupState::Succeeded {
         let count = settings.recount(name, record.round, &hosts, &store.gone);
-        let is_done = record.sealed && count.in_flight + count.ready + count.uncounted == 0;
+        let is_done = record.sealed && count.in_flight - count.guests + count.ready + count.uncounted == 0;
         hold!(SETTLES, is_done, "{name} succeeded too early: {count:?}");
         hold!(
             SETTLES,
@@ -289,6 +302,33 @@ fn nobody_is_forgotten(store: &Store, decision: &Decision, now: Timestamp) -> He
             && decision.transitions.iter().all(|planned| planned.host != host.host_id)
     });
     hold!(TRANSITIONS, forgotten.is_none(), "{name} is sealed without {forgotten:?} at {now}");
+    Ok(())
+}
+
+/// Whoever starts a host has counted all that are under way, to whatever version. A server that has not heard of
+/// everything knows at least those that were under way when the epoch began.
+fn nobody_is_left_out_of_the_limit(
+    store: &Store,
+    server: &Server,
+    decision: &Decision,
+    now: Timestamp,
+) -> Held {
+    let (records, settings) = (&store.records, store.records.settings());
+    let name = settings.groups()[decision.group].name.as_str();
+    let is_known = |revision| server.is_up_to_date(store) || revision <= records.settings.revision;
+    let known = records.hosts.values().filter(|stored| is_known(stored.revision));
+    let outside = known.filter_map(|stored| stored.value.as_deref()).filter(|host| {
+        settings.group_of(host) == Some(name)
+            && settings.is_unsettled(host, now)
+            && decision.transitions.iter().all(|planned| planned.host != host.host_id)
+    });
+    let (outside, inside) = (outside.count() as u32, decision.record.in_flight);
+    let limit = settings.limit(name, decision.record.members);
+    hold!(
+        CARRIED,
+        inside + outside <= limit,
+        "{name}: {inside} in flight and {outside} under way to an earlier version, limit {limit}, at {now}"
+    );
     Ok(())
 }
 
@@ -326,8 +366,12 @@ fn is_fair(
 ) -> bool {
     let (settings, record) = (store.records.settings(), &decision.record);
     let name = settings.groups()[decision.group].name.as_str();
-    let present = settings.upgrade_of(host_record);
-    let in_flight = present.is_some_and(|upgrade| upgrade.start_time.is_some() && upgrade.outcome.is_none());
+    let present = settings.present_of(host_record);
+    let is_carried = settings.is_carried(host_record);
+    let is_unsettled = settings.is_unsettled(host_record, now);
+    let has_slot = settings.has_slot(host_record);
+    let in_flight = has_slot && !is_carried;
+    let is_member = settings.upgrade_of(host_record).is_some();
     let is_here = settings.group_of(host_record) == Some(name);
     let has_it = settings.has_version(host_record);
     let is_on = settings.config.agent_auto_update.enabled;
@@ -335,10 +379,21 @@ fn is_fair(
     is_here
         && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
-                present.is_none()
+                !is_member
+                    && !has_slot
+                    && !is_unsettled
                     && is_live(host_record, now)
                     && has_it == (transition == HostTransition::AdmitUpgraded)
                     && record.window.is_some()
+            }
+            HostTransition::AdmitInFlight => {
+                !is_member && (has_slot || is_unsettled) && record.window.is_some()
+            }
+            HostTransition::StartNewcomer => settings.could_be_guest(host_record, now),
+            HostTransition::CarryNewcomer => is_unsettled,
+            HostTransition::Settle => {
+                let is_late = settings.settles_by(host_record).is_some_and(|by| by <= now);
+                is_carried && (is_late || settings.has_settled(host_record))
             }
             HostTransition::Start => settings.doing(host_record, record.round) == Some(Doing::Ready),
             HostTransition::Revoke => {
@@ -351,7 +406,7 @@ fn is_fair(
             HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
                     present.is_some_and(|upgrade| matches!(upgrade.outcome, Some(Outcome::Upgraded { .. })));
-                present.is_some() && has_it && !already
+                present.is_some() && has_it && !already && !is_carried && (is_member || in_flight)
             }
             HostTransition::Finish(AttemptEnd::Undone) => {
                 in_flight && !has_it && settings.is_undone(host_record)
@@ -379,15 +434,25 @@ pub fn of_a_transition(
     let is_kept = |after: &Upgrade| {
         after.attempt == attempts && before.is_some_and(|before| before.start_time == after.start_time)
     };
+    let is_guest = |after: &Upgrade| after.newcomer.is_some_and(|newcomer| newcomer.in_flight);
+    let is_started = |after: &Upgrade| {
+        let is_new = after.attempt == crate::model::last_attempt(host_record) + 1;
+        after.start_time == Some(now) && is_new && !after.carried && after.version.is_some()
+    };
     let is_well = after.is_some_and(|after| match (transition, &after.outcome) {
-        (HostTransition::Admit, None) => after.start_time.is_none() && after.attempt == attempts,
+        (HostTransition::Admit, None) => {
+            after.start_time.is_none() && after.attempt == attempts && after.newcomer.is_none()
+        }
         (HostTransition::AdmitUpgraded, Some(Outcome::Upgraded { at })) => {
             *at == now && after.start_time.is_none() && after.attempt == attempts
         }
-        (HostTransition::Start, None) => {
-            after.start_time == Some(now) && after.attempt == crate::model::last_attempt(host_record) + 1
+        (HostTransition::AdmitInFlight, None) => is_kept(after) && after.newcomer.is_none(),
+        (HostTransition::CarryNewcomer, None) => is_kept(after) && is_guest(after) && after.carried,
+        (HostTransition::Start, None) => is_started(after) && after.newcomer.is_none(),
+        (HostTransition::StartNewcomer, None) => is_started(after) && is_guest(after),
+        (HostTransition::Revoke | HostTransition::Settle, None) => {
+            after.start_time.is_none() && after.attempt == attempts && !after.carried
         }
-        (HostTransition::Revoke, None) => after.start_time.is_none() && after.attempt == attempts,
         (HostTransition::Finish(AttemptEnd::Upgraded), Some(Outcome::Upgraded { at })) => {
             *at == now && is_kept(after)
         }
@@ -433,10 +498,27 @@ pub fn of_what_is_settled(world: &World) -> Held {
         hold!(SETTLES, !must_be_open || !record.admitting, "{name} is not ready: {record:?}");
         let has_room = count.in_flight < settings.limit(name, count.members);
         hold!(SETTLES, !(must_be_open && has_room && count.ready > 0), "{name} does not start: {count:?}");
+        let here = || hosts.iter().filter(|host| settings.group_of(host) == Some(name));
+        let could_start = here().any(|host| settings.could_be_guest(host, now));
+        let is_in_window = record.window.is_some_and(|window| window.start <= now);
+        hold!(
+            SETTLES,
+            !(may_start && is_in_window && has_room && could_start),
+            "{name}: newcomers do not start: {record:?}"
+        );
+        let outside = here().filter(|host| settings.is_unsettled(host, now)).count();
+        hold!(SETTLES, !(may_start && is_in_window && outside > 0), "{name}: {outside} have no slot");
+        let is_stuck = settings.is_stuck(&record, &count) && record.state != GroupState::Succeeded;
+        let waits = may_start && is_in_window && is_stuck && count.newcomers > 0;
+        hold!(SETTLES, !waits, "{name}: newcomers do not become members: {record:?}");
+        if is_stuck && may_start && !group.allow_empty && count.newcomers + count.away + count.guests == 0 {
+            told_that_it_is_stuck(world, name, &count)?;
+        }
         let is_done = record.sealed
             && !record.admitting
             && !record.is_halted()
-            && count.in_flight + count.ready + count.uncounted == 0
+            && count.in_flight - count.guests + count.ready + count.uncounted == 0
+            && (count.upgraded > 0 || group.allow_empty)
             && settings.may_leave(name, &hosts, &record, now);
         hold!(SETTLES, !is_done || record.state == GroupState::Succeeded, "{name} is done: {record:?}");
         for host in hosts.iter().filter(|host| settings.group_of(host) == Some(name)) {
@@ -444,6 +526,40 @@ pub fn of_what_is_settled(world: &World) -> Held {
         }
     }
     Ok(())
+}
+
+/// Operators read why a group in which nobody can be upgraded does not go on.
+fn told_that_it_is_stuck(world: &World, name: &str, count: &crate::model::Recount) -> Held {
+    let (settings, now) = (world.settings(), world.now);
+    let hosts = world.store.records.host_records();
+    let mut here = hosts.iter().filter(|host| settings.group_of(host) == Some(name));
+    let position = settings.groups().iter().position(|group| group.name.as_str() == name).unwrap();
+    // One that might still be under way has a slot as soon as the group opens.
+    if here.clone().any(|host| settings.is_unsettled(host, now)) {
+        return Ok(());
+    }
+    let expected = match here.next() {
+        None => "blocked: selects no hosts".to_owned(),
+        Some(_) => {
+            let away = if count.members == count.removed { count_absent(world, name) } else { 0 };
+            let counts = [(count.held, "held"), (count.failed, "failed"), (count.timed_out, "timed out")];
+            let told = counts.into_iter().chain([(away, "away")]).filter(|(count, _)| *count > 0);
+            let told: String = told.map(|(count, what)| format!(", {count} {what}")).collect();
+            format!("blocked: nobody could be upgraded{told}")
+        }
+    };
+    for server in &world.servers {
+        let found = server.engine.view().blocked_by(position, now).map(|why| why.in_words(now));
+        hold!(SUCCESS, found.as_ref() == Some(&expected), "{name}: {found:?}, not {expected}");
+    }
+    Ok(())
+}
+
+fn count_absent(world: &World, name: &str) -> u32 {
+    let settings = world.settings();
+    let hosts = world.store.records.host_records();
+    let here = hosts.iter().filter(|host| settings.group_of(host) == Some(name));
+    here.filter(|host| settings.present_of(host).is_none()).count() as u32
 }
 
 /// A server that nobody wakes sleeps until the next thing is due, and not for longer.
@@ -458,7 +574,9 @@ pub fn of_sleep(world: &World) -> Held {
         for host in world.store.records.host_records() {
             let round = |name: &str| world.store.records.group(name).round;
             let doing = settings.group_of(host).and_then(|name| settings.doing(host, round(name)));
-            if doing == Some(Doing::InFlight) {
+            if settings.is_carried(host) {
+                due.extend(settings.settles_by(host));
+            } else if doing == Some(Doing::InFlight) || settings.has_slot(host) {
                 due.extend(settings.times_out_at(host, server.reachable_since));
                 due.extend(settings.is_lost_at(host, server.reachable_since));
             }
@@ -473,14 +591,20 @@ pub fn of_sleep(world: &World) -> Held {
 
 fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
     let (settings, now) = (world.store.records.settings(), world.now);
-    let Some(doing) = settings.doing(host, record.round) else { return Ok(()) };
-    let is_late = settings.has_version(host) && doing != Doing::Upgraded;
+    if settings.is_carried(host) {
+        let is_over = settings.has_settled(host) || settings.settles_by(host).is_some_and(|by| by <= now);
+        hold!(SETTLES, !is_over, "{host:?} still has the slot of an earlier version at {now}");
+        return Ok(());
+    }
+    let doing = settings.doing(host, record.round);
+    let is_late = settings.has_version(host) && doing.is_some_and(|doing| doing != Doing::Upgraded);
     hold!(SETTLES, !is_late, "the success of {host:?} is not counted");
-    if doing != Doing::InFlight {
+    if !settings.has_slot(host) {
         return Ok(());
     }
     let is_over = settings.is_held(host)
         || settings.is_undone(host)
+        || settings.has_version(host)
         || world.servers.iter().any(|server| {
             let lost = settings.is_lost_at(host, server.reachable_since);
             let timed_out = settings.times_out_at(host, server.reachable_since);

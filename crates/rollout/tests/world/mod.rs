@@ -82,6 +82,10 @@ pub enum Step {
     Outage { server: u8 },
     /// Something happens on a host.
     Host { host: u8, step: HostStep },
+    /// A host joins that was never there before.
+    Arrive { role: u8 },
+    /// A host under way belongs to another group when another version is chosen, and to this one after it has opened.
+    Stray { host: u8, version: u8, from: u8, to: u8 },
     /// Hosts that were told to go do so: all, or some.
     HostsGo { some: u16 },
     /// An operator does something.
@@ -170,6 +174,15 @@ impl World {
                 server.engine.reachable_since(server.reachable_since);
             }
             Step::Host { host, step } => self.host_step(usize::from(*host), step),
+            Step::Arrive { role } => self.arrive(*role),
+            Step::Stray { host, version, from, to } => {
+                let host = hosts::SOMEONE_IN_FLIGHT + usize::from(*host % 128);
+                self.host_step(host, &HostStep::Relabel { role: *from });
+                self.operator_step(&OperatorStep::Version { version: *version })?;
+                self.settle()?;
+                self.host_step(host, &HostStep::Relabel { role: *to });
+                self.settle()?;
+            }
             Step::HostsGo { some } => self.hosts_go(*some),
             Step::Operator(step) => self.operator_step(step)?,
             Step::Overtaken { server, other, some, fate } => {
@@ -328,6 +341,8 @@ impl World {
         self.operators_let_it_run()?;
         self.hosts_go(u16::MAX);
         self.settle_with_hosts()?;
+        self.operators_mark_what_is_stuck();
+        self.settle_with_hosts()?;
         let unhappy = |world: &Self| -> u32 {
             let groups = world.settings().groups().iter();
             let records = groups.map(|group| world.store.records.group(group.name.as_str()));
@@ -348,6 +363,8 @@ impl World {
             events += 1;
             hold!(ENDS, events < 20_000, "not done after {events} events: {:?}", self.states());
             self.hosts_arrive();
+            self.settle_with_hosts()?;
+            self.operators_mark_what_is_stuck();
             self.settle_with_hosts()?;
             self.check()?;
         }

@@ -1,6 +1,6 @@
 //! What random operators do in the property tests: change limits, windows, groups and versions, pause and run.
 
-use refit_rollout::{fingerprint, run_group};
+use refit_rollout::{fingerprint, mark_done, run_group};
 use refit_types::{
     ClusterMaintenanceConfig, Expression, Group, GroupState, HostLimit, RolloutRecord, Schedule, Version,
 };
@@ -49,6 +49,15 @@ pub enum OperatorStep {
     },
     Run {
         group: u8,
+    },
+    /// A group in which nobody can be upgraded is declared done; otherwise nothing happens.
+    MarkDone {
+        group: u8,
+    },
+    /// A group may succeed without a member that runs the version, or not.
+    AllowEmpty {
+        group: u8,
+        allowed: bool,
     },
     /// Another version: a new epoch, unless it is the same.
     Version {
@@ -119,11 +128,16 @@ impl World {
             OperatorStep::Switch { on } => config.agent_auto_update.enabled = *on,
             OperatorStep::Pause => self.pause(true),
             OperatorStep::Resume => self.pause(false),
-            OperatorStep::PauseGroup { .. } | OperatorStep::ResumeGroup { .. } | OperatorStep::Run { .. }
+            OperatorStep::PauseGroup { .. }
+            | OperatorStep::ResumeGroup { .. }
+            | OperatorStep::Run { .. }
+            | OperatorStep::MarkDone { .. }
                 if !has_records => {}
             OperatorStep::PauseGroup { group } => self.pause_group(nth(group), true),
             OperatorStep::ResumeGroup { group } => self.pause_group(nth(group), false),
             OperatorStep::Run { group } => self.run(nth(group))?,
+            OperatorStep::MarkDone { group } => self.mark_done_if_stuck(nth(group)),
+            OperatorStep::AllowEmpty { group, allowed } => groups[nth(group)].allow_empty = *allowed,
             OperatorStep::Version { version: number } => wanted = version(*number),
             OperatorStep::Schedule { schedule: number } => {
                 schedule = Schedule::ALL[usize::from(*number) % Schedule::ALL.len()];
@@ -197,6 +211,26 @@ impl World {
         hold!(RUN, record.state == expected && is_forgotten, "{before:?} became {record:?}");
         self.store.put_together(Some((group.name.to_string(), record)), Vec::new(), self.now);
         Ok(())
+    }
+
+    /// Declares a group done in which nobody can be upgraded.
+    fn mark_done_if_stuck(&mut self, group: usize) {
+        let name = self.settings().groups()[group].name.to_string();
+        let record = self.store.records.group(&name);
+        let hosts = self.store.records.host_records();
+        let count = self.settings().recount(&name, record.round, &hosts, &self.store.gone);
+        let is_open = !record.is_halted() && record.state != GroupState::Succeeded && !record.admitting;
+        if is_open && self.settings().is_stuck(&record, &count) && count.newcomers + count.away == 0 {
+            let marked = mark_done(&record, "olga", self.now);
+            self.store.put_together(Some((name, marked)), Vec::new(), self.now);
+        }
+    }
+
+    /// Declares every group done in which nobody can be upgraded.
+    pub fn operators_mark_what_is_stuck(&mut self) {
+        for group in 0..self.settings().groups().len() {
+            self.mark_done_if_stuck(group);
+        }
     }
 
     /// Nothing is in the way any more: what halted is run again.

@@ -1,6 +1,7 @@
 //! Rollouts for operators: polls the store, begins epochs, carries out operators' actions and reports status. Decisions
 //! are made by the owner of the fleet's state. Several servers may act at once; compare-and-swap prevents duplicates.
 
+mod empty_groups;
 mod expiry;
 mod host_status;
 mod operator;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use refit_backend::{Backoff, Error, Expect, Key, Result, Transaction};
-use refit_rollout::{HostFacts, Plan, removed, run_group};
-use refit_types::{FeatureLevel, Group, GroupName, GroupRecord, HostId, HostRecord, Resource, RolloutRecord};
+use refit_rollout::{HostFacts, Plan, Progress, mark_done, removed, run_group};
+use refit_types::{
+    FeatureLevel, Group, GroupName, GroupRecord, GroupState, HostId, HostRecord, Resource, RolloutRecord,
+};
 
 use super::Rollouts;
 use crate::events::Event;
@@ -33,6 +35,9 @@ pub(crate) enum OperatorError {
         "automatic updates are disabled; `refitctl autoupdate update --set-agent-auto-update=on` enables them"
     )]
     Disabled,
+    /// The group need not be declared done.
+    #[error("{group} cannot be marked done: {why}")]
+    NotStuck { group: String, why: String },
     /// A live server does not support it.
     #[error(
         "this needs feature level {needed} of every server, and {server}: it would let hosts through that this keeps \
@@ -59,6 +64,22 @@ impl Rollouts {
             match found.stored.snapshot.settings().agent_auto_update.enabled {
                 true => Ok(run_group(&found.group, &found.record, now)),
                 false => Err(OperatorError::Disabled),
+            }
+        })
+        .await
+    }
+
+    /// Declares a group done in which nobody could be upgraded, so that groups that require it go on.
+    pub(crate) async fn mark_done(&self, name: &str, by: &str) -> Result<(), OperatorError> {
+        self.sync_from_store().await?;
+        let message = format!("{by} marked {name} as done although nobody was upgraded");
+        self.change_group(name, by, "group.marked_done", &message, |found, now| {
+            let view = self.fleet.view();
+            let rollout = view.rollout.as_ref().ok_or(OperatorError::NoVersion)?;
+            let position = rollout.plan().position(name).ok_or(OperatorError::NoVersion)?;
+            match not_stuck(&found.record, rollout.progress(position)) {
+                Some(why) => Err(OperatorError::NotStuck { group: name.into(), why }),
+                None => Ok(mark_done(&found.record, by, now)),
             }
         })
         .await
@@ -219,6 +240,26 @@ impl Rollouts {
     }
 }
 
+/// Why a group is not to be declared done; none if nobody in it can be upgraded.
+fn not_stuck(record: &GroupRecord, progress: Progress) -> Option<String> {
+    let hosts = |count: u32| if count == 1 { "1 host".to_owned() } else { format!("{count} hosts") };
+    let waits = progress.ready + progress.newcomers;
+    Some(match record.state {
+        GroupState::Succeeded => "it has succeeded".into(),
+        GroupState::Halted(_) => {
+            "it halted; fix the cause and run it with `refitctl autoupdate run`, or choose another version"
+                .into()
+        }
+        _ if record.in_flight > 0 => format!("{} in flight; wait until they finish", hosts(record.in_flight)),
+        _ if record.upgraded > 0 => {
+            let upgraded = hosts(record.upgraded);
+            format!("{upgraded} upgraded; it succeeds by itself once the others finish")
+        }
+        _ if waits > 0 => format!("{} can be upgraded when its window is open", hosts(waits)),
+        _ => return None,
+    })
+}
+
 fn find_group(stored: &StoreReading, name: &str) -> Result<Found, OperatorError> {
     let plan = stored.snapshot.rollout().ok_or(OperatorError::NoVersion)?;
     let settings = stored.snapshot.settings();
@@ -251,9 +292,10 @@ fn without(
     let (key, expect) = stored.group_unchanged(name)?;
     let Some(plan) = readable(&stored.snapshot.plan) else { return Ok((key, expect, None)) };
     let plan = Plan::new(plan, Default::default(), &stored.snapshot.settings());
-    let is_member = HostFacts::of(&plan, host_record, None).member;
-    let record = match stored.groups.get(name).filter(|_| is_member).map(|group| &group.value) {
-        Some(Ok(record)) => Some(encoded(&removed(record, &HostFacts::of(&plan, host_record, None)))?),
+    let facts = HostFacts::of(&plan, host_record, None);
+    let is_counted = facts.member || facts.newcomer;
+    let record = match stored.groups.get(name).filter(|_| is_counted).map(|group| &group.value) {
+        Some(Ok(record)) => Some(encoded(&removed(record, &facts))?),
         Some(Err(_)) => return Err(unreadable(key.as_str())),
         None => None,
     };

@@ -166,7 +166,7 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
             upgraded: record.upgraded,
             failed: record.failed,
             timed_out: record.timed_out,
-            in_flight: record.in_flight,
+            in_flight: rollout.under_way(position, now),
             limit: progress.limit,
             held: progress.held,
             away: progress.away,
@@ -179,6 +179,8 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
             paused_at: record.paused.map(timestamp),
             by_hand: record.window.is_some() && record.window == record.run,
             removed: record.removed,
+            marked_done_at: record.marked_done().map(|marked| timestamp(marked.at)),
+            marked_done_by: record.marked_done().map(|marked| marked.by.to_string()).unwrap_or_default(),
         })
     });
     shown.collect()
@@ -196,6 +198,7 @@ pub(super) fn reason(
     let version = host_record.report.as_ref().map_or("unknown".into(), |report| report.version.to_string());
     let told = || facts.started.map(shown).unwrap_or_default();
     let failed = HostFacts::failed_because(plan, host_record).unwrap_or_default();
+    let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
     let obstacle = HostFacts::obstacle(plan, host_record);
     let obstacle = obstacle.map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
     match status {
@@ -206,11 +209,16 @@ pub(super) fn reason(
             format!("told at {}, runs {version}, and its updater has not said that it stays", told())
         }
         HostStatus::TimedOut => format!("told at {}, still on {version}{obstacle}", told()),
+        HostStatus::InFlight if facts.carried => {
+            format!(
+                "told at {} to go to an earlier version{acknowledged}; has not reported how it ended",
+                told()
+            )
+        }
         HostStatus::InFlight if facts.proving => {
             format!("told at {}, runs {version}, which its updater watches", told())
         }
         HostStatus::InFlight => {
-            let acknowledged = if facts.acknowledged { ", its agent has woken its updater" } else { "" };
             format!("told at {}{acknowledged}{obstacle}", told())
         }
         HostStatus::Held => HostFacts::held_because(plan, host_record).unwrap_or_default(),
@@ -218,7 +226,9 @@ pub(super) fn reason(
             Some(since) => format!("not connected since {}", shown(since)),
             None => String::new(),
         },
-        HostStatus::Unchanged if !facts.member => "becomes a member when the group next opens".into(),
+        HostStatus::Unchanged if !facts.member => {
+            "not a member yet: starts when the window is open and a slot is free".into()
+        }
         HostStatus::Unchanged => "waits for its turn".into(),
     }
 }

@@ -150,7 +150,11 @@ impl Resources {
         let written = self.events.recorded(&caller.name(), store, (kind, name), change, may_replace).await;
         let revision = written.map_err(|error| named_status(kind, name, error))?;
         self.notify_rollouts(kind).await;
-        Ok(Response::new(encode(&resource, revision)?))
+        let warnings = match resource.clone() {
+            Resource::ClusterMaintenanceConfig(config) => self.rollouts.warn_of_empty_groups(*config).await,
+            _ => Vec::new(),
+        };
+        Ok(Response::new(wire::Resource { warnings, ..encode(&resource, revision)? }))
     }
 }
 
@@ -296,5 +300,5 @@ fn document(found: Found<Resource>) -> Result<wire::Resource, Status> {
 fn encode(resource: &Resource, revision: Revision) -> Result<wire::Resource, Status> {
     let document = resource.document(Some(revision.to_string()));
     let json = serde_json::to_string(&document).map_err(|error| Status::internal(error.to_string()))?;
-    Ok(wire::Resource { json })
+    Ok(wire::Resource { json, warnings: Vec::new() })
 }

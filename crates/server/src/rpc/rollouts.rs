@@ -70,6 +70,14 @@ impl RolloutService for RolloutRpc {
         let group = request.into_inner().group;
         self.set_paused(&group, false, &by).await
     }
+
+    async fn mark_done(&self, request: Request<wire::MarkDoneRequest>) -> Result<Response<()>, Status> {
+        let by = caller(&request)?.name();
+        let group = request.into_inner().group;
+        self.rollouts.mark_done(&group, &by).await.map_err(operator_status)?;
+        tracing::info!(target: "audit", by, group, "declared a group done");
+        Ok(Response::new(()))
+    }
 }
 
 impl RolloutRpc {

@@ -14,7 +14,7 @@ use super::Web;
 use super::format::counted;
 use super::request::PageRequest;
 use super::response::{Frame, Refusal, redirect, rendered};
-use super::rollout_page::{PAUSE, RESUME, RUN};
+use super::rollout_page::{MARK_DONE, PAUSE, RESUME, RUN};
 use crate::access::Caller;
 
 /// An action on a rollout; each is a method of the API.
@@ -23,6 +23,7 @@ enum Action {
     Run,
     Pause,
     Resume,
+    MarkDone,
 }
 
 impl Action {
@@ -31,6 +32,7 @@ impl Action {
             "run" => Ok(Self::Run),
             "pause" => Ok(Self::Pause),
             "resume" => Ok(Self::Resume),
+            "mark-done" => Ok(Self::MarkDone),
             _ => Err(Refusal::NotFound("There is no such page.".into())),
         }
     }
@@ -40,6 +42,7 @@ impl Action {
             Self::Run => "run",
             Self::Pause => "pause",
             Self::Resume => "resume",
+            Self::MarkDone => "mark-done",
         }
     }
 
@@ -48,6 +51,7 @@ impl Action {
             Self::Run => RUN,
             Self::Pause => PAUSE,
             Self::Resume => RESUME,
+            Self::MarkDone => MARK_DONE,
         }
     }
 }
@@ -74,7 +78,8 @@ impl Web {
         let rollout = self.rollouts.status();
         let group = request.query.get("group");
         let found = rollout.groups.iter().find(|known| known.name == group);
-        if found.is_none() && (!group.is_empty() || action == Action::Run) {
+        let needs_group = matches!(action, Action::Run | Action::MarkDone);
+        if found.is_none() && (!group.is_empty() || needs_group) {
             let group: String = group.chars().take(80).collect();
             return Err(Refusal::NotFound(format!("There is no group {group:?} in this rollout.")));
         }
@@ -103,6 +108,11 @@ impl Web {
             Action::Resume => {
                 self.rollout_rpc.resume(called_by(caller, wire::ResumeRequest { group: group.clone() })).await
             }
+            Action::MarkDone => {
+                self.rollout_rpc
+                    .mark_done(called_by(caller, wire::MarkDoneRequest { group: group.clone() }))
+                    .await
+            }
         };
         done?;
         let mut back = form_urlencoded::Serializer::new(String::new());
@@ -129,6 +139,9 @@ pub(super) fn said(request: &PageRequest) -> String {
         ("pause", None) => "The rollout is paused: hosts in flight finish, no more are started.".into(),
         ("resume", Some(group)) => format!("Group '{group}' goes on."),
         ("resume", None) => "The rollout goes on.".into(),
+        ("mark-done", Some(group)) => {
+            format!("Group '{group}' is marked done: groups that require it go on.")
+        }
         ("version", _) => match request.query.get("version").parse::<Version>() {
             Ok(version) => {
                 format!("Automatic updates configuration has been updated: agents are to run v{version}.")
@@ -167,6 +180,15 @@ fn in_words(
                 "Its window, its limit and what it requires still hold.".into(),
             ],
             format!("Resume {}", group.name),
+        ),
+        (Action::MarkDone, Some(group)) => (
+            format!("Mark group {} as done?", group.name),
+            vec![
+                format!("No host of {} runs v{version}. It counts as succeeded all the same.", group.name),
+                "Groups that require it go on, with a version that nobody has tried here.".into(),
+                "It holds for this version only.".into(),
+            ],
+            format!("Mark {} as done", group.name),
         ),
         (Action::Pause, None) => (
             "Pause the whole rollout?".into(),

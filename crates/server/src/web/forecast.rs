@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 use refit_convert::standing;
-use refit_rollout::{Cohort, GroupPhase, Plan, Preview, Standing, fingerprint, held_by, preview};
+use refit_rollout::{Cohort, GroupPhase, HostFacts, Plan, Preview, Standing, fingerprint, preview};
 use refit_types::{HostRecord, RolloutRecord, Schedule, Version};
 
 use super::format::{Moment, Prose, in_words};
@@ -66,8 +66,7 @@ pub(super) fn cohorts(plan: &Plan, fleet: &Fleet, rollouts: &Rollouts) -> Vec<Co
 }
 
 fn is_held(plan: &Plan, host_record: &HostRecord) -> bool {
-    let updater = host_record.report.as_ref().and_then(|report| report.updater.as_deref());
-    updater.is_some_and(|updater| held_by(updater, &plan.version).is_some())
+    HostFacts::held_because(plan, host_record).is_some()
 }
 
 /// Appends everything about a host that matters to the plan.

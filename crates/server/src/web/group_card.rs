@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
-use refit_convert::{blocked_by_in_words, moment};
+use refit_convert::{blocked_by_from_wire, blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::GroupState;
 
@@ -30,6 +30,8 @@ pub(super) struct GroupCard {
     pub(super) window: Option<Prose>,
     pub(super) waiting: String,
     pub(super) paused: bool,
+    /// Whether nobody in it can be upgraded, so that it may be declared done.
+    pub(super) is_stuck: bool,
     /// Whether running it would do anything.
     pub(super) can_run: bool,
     pub(super) shares: Vec<(&'static str, &'static str, u32)>,
@@ -73,6 +75,7 @@ impl GroupCard {
             window: window(group, now),
             waiting: blocked_by_in_words(group, now),
             paused: group.paused_at.is_some(),
+            is_stuck: is_stuck(group),
             can_run: group.known_state() != GroupState::Succeeded
                 || group.upgraded < group.members
                 || group.newcomers > 0,
@@ -115,8 +118,17 @@ fn stands(group: &wire::Group, now: Timestamp) -> Prose {
         }
         GroupState::Scheduled => with("scheduled for", moment(group.opens_at)),
         GroupState::Active => with("active since", moment(group.since)),
+        GroupState::Succeeded if group.marked_done_at.is_some() => {
+            let marked = with("marked done at", moment(group.marked_done_at));
+            marked.text(" by ").text(&group.marked_done_by)
+        }
         _ => with(&format!("{} at", group.state_text()), moment(group.since)),
     }
+}
+
+fn is_stuck(group: &wire::Group) -> bool {
+    let reason = group.blocked_by.as_ref().and_then(blocked_by_from_wire);
+    reason.is_some_and(|reason| reason.is_stuck())
 }
 
 fn counts(group: &wire::Group) -> String {

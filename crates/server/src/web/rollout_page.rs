@@ -31,12 +31,14 @@ const MOST_HAPPENED: usize = 1000;
 pub(super) const RUN: &str = "/refit.rollouts.v1.RolloutService/RunGroup";
 pub(super) const PAUSE: &str = "/refit.rollouts.v1.RolloutService/Pause";
 pub(super) const RESUME: &str = "/refit.rollouts.v1.RolloutService/Resume";
+pub(super) const MARK_DONE: &str = "/refit.rollouts.v1.RolloutService/MarkDone";
 pub(super) const UPSERT: &str = "/refit.resources.v1.ResourceService/UpsertResource";
 
 /// The actions that the user may take.
 pub(super) struct Permissions {
     pub(super) run: bool,
     pub(super) pause: bool,
+    pub(super) mark_done: bool,
     pub(super) choose: bool,
 }
 
@@ -45,6 +47,7 @@ impl Permissions {
         Self {
             run: request.may(RUN, None),
             pause: request.may(PAUSE, None) && request.may(RESUME, None),
+            mark_done: request.may(MARK_DONE, None),
             choose: request.may(UPSERT, Some(Kind::AutoupdateVersion)),
         }
     }

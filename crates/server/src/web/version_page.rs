@@ -190,7 +190,7 @@ impl Web {
         if revision.is_empty() {
             let caller = request.caller(CREATE, Some(KIND))?;
             let document = json!({ "kind": kind, "spec": spec });
-            let resource = Some(wire::Resource { json: document.to_string() });
+            let resource = Some(wire::Resource { json: document.to_string(), ..Default::default() });
             let message = wire::CreateResourceRequest {
                 kind,
                 resource,
@@ -206,7 +206,7 @@ impl Web {
             document["kind"] = json!(kind);
             document["spec"] = spec;
             document["metadata"]["revision"] = json!(revision);
-            let resource = Some(wire::Resource { json: document.to_string() });
+            let resource = Some(wire::Resource { json: document.to_string(), ..Default::default() });
             let message = wire::UpdateResourceRequest {
                 kind,
                 resource,

@@ -27,7 +27,7 @@ async fn a_request_that_is_too_large_is_refused_and_the_connection_stays_good() 
     let admin = user(&cluster.authority, Role::Admin, HOUR, Timestamp::now());
     let channel = connect(&cluster.server, Some(&admin)).await;
     let large = |bytes: usize| {
-        let resource = Some(Resource { json: " ".repeat(bytes) });
+        let resource = Some(Resource { json: " ".repeat(bytes), ..Default::default() });
         Bytes::from(
             UpsertResourceRequest { kind: "channel".into(), resource, ..Default::default() }.encode_to_vec(),
         )

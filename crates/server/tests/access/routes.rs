@@ -41,7 +41,7 @@ fn upsert(name: &str) -> wire::UpsertResourceRequest {
     let json = format!(
         r#"{{"kind":"channel","metadata":{{"name":"{name}"}},"spec":{{"version":"1.2.3","critical":true}}}}"#
     );
-    let resource = Some(wire::Resource { json });
+    let resource = Some(wire::Resource { json, ..Default::default() });
     wire::UpsertResourceRequest { kind: "channel".into(), resource, ..Default::default() }
 }
 

@@ -25,6 +25,7 @@ async fn two_servers_write_each_host_twice_and_a_record_for_each_batch() {
             version: OLD.into(),
             conduct: Conduct::Upgrades,
             takes: Duration::from_millis(200),
+            confirms: false,
             asks_every: None,
             beats_every: Duration::from_secs(10),
         };

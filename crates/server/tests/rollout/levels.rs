@@ -14,16 +14,23 @@ use tonic::transport::Channel;
 use crate::cluster::{HOUR, authority_in, connect, empty_store, release, start_release, user};
 use crate::world::{FAR, NEW, SOON, World, get_plain, group, key, open_settings, regular, rollout, set};
 
+/// One more than that of this release.
+const NEWER: u32 = 3;
+
 /// A made-up newer release, in which a group of that name is a gate.
 fn newer() -> Release {
     let needed = |resource: &Resource| match resource {
         Resource::ClusterMaintenanceConfig(config) => {
             let groups = &config.agent_auto_update_groups.regular;
-            FeatureLevel::new(if groups.iter().any(|group| group.name.as_str() == "gated") { 2 } else { 0 })
+            FeatureLevel::new(if groups.iter().any(|group| group.name.as_str() == "gated") {
+                NEWER
+            } else {
+                0
+            })
         }
         _ => FeatureLevel::NONE,
     };
-    Release { features: Features { level: FeatureLevel::new(2), needed }, ..release() }
+    Release { features: Features { level: FeatureLevel::new(NEWER), needed }, ..release() }
 }
 
 struct Member {
@@ -71,7 +78,7 @@ async fn a_gate_that_a_live_server_does_not_know_is_not_used() {
     let refused = set(&new.admin, "cluster_maintenance_config", gated.clone()).await.unwrap_err();
     let words = refused.message();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    assert!(words.contains("feature level 2") && words.contains("has level 1"), "{words}");
+    assert!(words.contains("feature level 3") && words.contains("has level 2"), "{words}");
     assert_eq!(
         (plan(&world).await.epoch, plan(&world).await.level),
         (epoch, FeatureLevel::NONE),
@@ -84,15 +91,15 @@ async fn a_gate_that_a_live_server_does_not_know_is_not_used() {
     old.shut_down().await;
     let taken = async || set(&new.admin, "cluster_maintenance_config", gated.clone()).await.is_ok();
     eventually("the gate is taken", SOON, taken).await;
-    assert_eq!(plan(&world).await.level, FeatureLevel::new(2));
+    assert_eq!(plan(&world).await.level, FeatureLevel::new(NEWER));
     assert!(new.ready().await.contains("200 OK"));
 
     // One that does not know it comes back: it decides nothing, tells nobody, and is not ready.
     let old = Member::start(&store, release()).await;
     let ready = until_seen("it is not ready", SOON, || old.ready(), |ready| ready.contains("503")).await;
-    assert!(ready.contains("feature level 2") && ready.contains("upgrade it"), "{ready}");
+    assert!(ready.contains("feature level 3") && ready.contains("upgrade it"), "{ready}");
     let status = rollout(&old.admin).await;
-    assert!(status.stopped.contains("feature level 2") && status.groups.is_empty(), "{status:?}");
+    assert!(status.stopped.contains("feature level 3") && status.groups.is_empty(), "{status:?}");
     assert!(rollout(&new.admin).await.stopped.is_empty());
 
     // The gate is given up, and both take part again.

@@ -20,7 +20,7 @@ async fn choose_immediate(world: &World, version: &str, even_if_paused: bool) ->
     let document = json!({ "kind": "autoupdate_version", "spec": spec });
     let request = UpsertResourceRequest {
         kind: "autoupdate_version".into(),
-        resource: Some(Resource { json: document.to_string() }),
+        resource: Some(Resource { json: document.to_string(), ..Default::default() }),
         allow_missing: true,
         even_if_paused,
         ..Default::default()

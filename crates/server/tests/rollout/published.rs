@@ -16,7 +16,7 @@ async fn choose(world: &World, version: &str, schedule: &str, allow_missing: boo
     let document = json!({ "kind": "autoupdate_version", "spec": spec });
     let request = UpsertResourceRequest {
         kind: "autoupdate_version".into(),
-        resource: Some(Resource { json: document.to_string() }),
+        resource: Some(Resource { json: document.to_string(), ..Default::default() }),
         allow_missing,
         ..Default::default()
     };

@@ -331,7 +331,7 @@ pub async fn set(admin: &Channel, kind: &str, spec: Value) -> Result<(), Status>
     let document = json!({ "kind": kind, "spec": spec });
     let request = UpsertResourceRequest {
         kind: kind.into(),
-        resource: Some(Resource { json: document.to_string() }),
+        resource: Some(Resource { json: document.to_string(), ..Default::default() }),
         allow_major_downgrade: true,
         // Hosts here download nothing.
         allow_missing: true,

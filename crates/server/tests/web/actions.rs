@@ -215,3 +215,29 @@ async fn an_immediate_version_is_refused_while_the_rollout_is_paused() {
     assert_eq!(world.rollout().await.version, "15.2.0");
     world.shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_without_hosts_is_told_of_and_marked_done() {
+    let world = World::start(1).await;
+    world.add(1..4, "prod").await;
+    world.configure(regular(&[group("canary", "staging", true, json!({}))])).await;
+    world.choose(NEW, "regular").await;
+    world.until("canary", |group| group.waiting == "blocked: selects no hosts").await;
+    let mut viewer = Browser::signed_in(&world.store, &world.servers[0], "vera", "viewer").await;
+    let shown = viewer.page("/web/rollout").await;
+    assert!(shown.contains("blocked: selects no hosts") && !shown.contains("mark-done-canary"), "{shown}");
+    let mut editor = Browser::signed_in(&world.store, &world.servers[0], "rita", "rollout-editor").await;
+    let shown = editor.page("/web/rollout").await;
+    assert!(shown.contains("id=\"mark-done-canary\""), "{shown}");
+    assert!(shown.contains("selects none of 3 hosts"), "the plan warns: {shown}");
+    let asked = editor.page("/web/actions/mark-done?group=canary").await;
+    assert!(asked.contains("Mark group canary as done?"), "{asked}");
+    let form = [("token", value_of(&asked, "token")), ("group", "canary")];
+    let done = editor.post("/web/actions/mark-done", &form).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    let shown = editor.page("/web/rollout").await;
+    assert!(shown.contains("marked done at") && shown.contains("by rita"), "{shown}");
+    let (actor, kind, _) = last_event(&world).await;
+    assert_eq!((actor.as_str(), kind.as_str()), ("rita", "group.marked_done"));
+    world.shut_down().await;
+}

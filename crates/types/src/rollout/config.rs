@@ -83,6 +83,8 @@ pub struct Group {
     pub max_timeout_before_halt: HostLimit,
     /// The groups that must have succeeded with this version first.
     pub requires: Vec<GroupName>,
+    /// Whether it succeeds although no member runs the version.
+    pub allow_empty: bool,
 }
 
 /// What a group is called: letters, digits, `.`, `_` and `-`.
@@ -121,6 +123,7 @@ impl Group {
             max_failed_before_halt: HostLimit::ZERO,
             max_timeout_before_halt: HostLimit::TENTH,
             requires: Vec::new(),
+            allow_empty: false,
         }
     }
 }

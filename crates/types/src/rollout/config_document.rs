@@ -210,6 +210,7 @@ fn read_group(mut fields: Fields<'_>) -> Option<Group> {
     let max_failed_before_halt = fields.host_limit("max_failed_before_halt");
     let max_timeout_before_halt = fields.host_limit("max_timeout_before_halt");
     let requires = requires(&mut fields);
+    let allow_empty = fields.flag("allow_empty");
     fields.end();
     let default = Group::named(name?);
     Some(Group {
@@ -222,6 +223,7 @@ fn read_group(mut fields: Fields<'_>) -> Option<Group> {
         max_failed_before_halt: max_failed_before_halt.unwrap_or(default.max_failed_before_halt),
         max_timeout_before_halt: max_timeout_before_halt.unwrap_or(default.max_timeout_before_halt),
         requires,
+        allow_empty: allow_empty.unwrap_or(default.allow_empty),
         name: default.name,
     })
 }
@@ -343,6 +345,7 @@ impl Group {
             |share| json!(share),
         );
         map.field("requires", &self.requires, &default.requires, |names| json!(names));
+        map.field("allow_empty", &self.allow_empty, &default.allow_empty, |allowed| json!(allowed));
         map.map.into()
     }
 }

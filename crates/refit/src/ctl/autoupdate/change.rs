@@ -31,6 +31,12 @@ pub(super) async fn stored(
     }
 }
 
+/// A document as it was stored, and what the server warned of.
+pub(super) struct Changed {
+    pub(super) document: Value,
+    pub(super) warnings: Vec<String>,
+}
+
 /// Changes the document of a singleton resource. On conflict the change is applied again to the newly stored document,
 /// so that concurrent changes are not lost.
 pub(super) async fn change(
@@ -38,7 +44,7 @@ pub(super) async fn change(
     kind: Kind,
     consent: Consent,
     change: impl Fn(&mut Value) -> Result<(), Failure>,
-) -> Result<Value, Failure> {
+) -> Result<Changed, Failure> {
     let Consent { allow_major_downgrade, allow_missing, even_if_paused } = consent;
     let mut last = Failure::failed("");
     for _ in 0..TRIES {
@@ -48,7 +54,8 @@ pub(super) async fn change(
         let mut document = before.unwrap_or_else(fresh);
         change(&mut document)?;
         check(&document)?;
-        let (kind, resource) = (kind.to_string(), Some(wire::Resource { json: document.to_string() }));
+        let (kind, resource) =
+            (kind.to_string(), Some(wire::Resource { json: document.to_string(), ..Default::default() }));
         let answer = match exists {
             true => {
                 let request = wire::UpdateResourceRequest {
@@ -72,7 +79,11 @@ pub(super) async fn change(
             }
         };
         match answer {
-            Ok(stored) => return serde_json::from_str(&stored.into_inner().json).map_err(Failure::failed),
+            Ok(stored) => {
+                let stored = stored.into_inner();
+                let document = serde_json::from_str(&stored.json).map_err(Failure::failed)?;
+                return Ok(Changed { document, warnings: stored.warnings });
+            }
             Err(status) if matches!(status.code(), Code::Aborted | Code::AlreadyExists | Code::NotFound) => {
                 last = status.into();
             }

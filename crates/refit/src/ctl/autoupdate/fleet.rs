@@ -244,7 +244,7 @@ fn cohort(node: Node, version: &Version) -> Result<Cohort, Failure> {
         node_labels: labels(node.node_labels)?,
         instance_labels: labels(node.instance_labels)?,
         live: node.connected && runs.is_some(),
-        held: updater.is_some_and(|updater| held_by(&updater, version).is_some()),
+        held: updater.is_some_and(|updater| held_by(&updater, version, None).is_some()),
         version: runs.map_or_else(|| "0.0.0".parse(), Ok).map_err(Failure::failed)?,
     })
 }

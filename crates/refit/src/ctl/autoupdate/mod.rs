@@ -14,7 +14,9 @@ mod watch;
 use refit_proto::resources::v1 as wire;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
-use refit_proto::rollouts::v1::{GetRolloutRequest, PauseRequest, ResumeRequest, RunGroupRequest};
+use refit_proto::rollouts::v1::{
+    GetRolloutRequest, MarkDoneRequest, PauseRequest, ResumeRequest, RunGroupRequest,
+};
 use refit_types::Kind;
 use serde_json::json;
 use tonic::Code;
@@ -42,6 +44,13 @@ pub(crate) enum Command {
     /// Open a group's window now, and let hosts that failed or timed out start again
     #[command(after_help = "Example:\n  refitctl autoupdate run --group staging-group")]
     Run {
+        /// The group
+        #[arg(long)]
+        group: String,
+    },
+    /// Declare a group done in which nobody could be upgraded, so that groups that require it go on
+    #[command(after_help = "Example:\n  refitctl autoupdate mark-done --group staging-group")]
+    MarkDone {
         /// The group
         #[arg(long)]
         group: String,
@@ -74,6 +83,7 @@ impl Command {
             Self::Simulate(simulate) => simulate.run(global).await,
             Self::Watch(watch) => watch.run(global).await,
             Self::Run { group } => run_group(global, group).await,
+            Self::MarkDone { group } => mark_done(global, group).await,
             Self::Pause { group } => set_paused(global, group, true).await,
             Self::Resume { group } => set_paused(global, group, false).await,
         }
@@ -106,6 +116,13 @@ async fn run_group(global: &Global, group: String) -> Result<(), Failure> {
         message.push_str(&format!("\nIt does not move yet: {waiting}."));
     }
     output::done(global.format, &json!({ "group": group, "waiting": waiting }), message)
+}
+
+async fn mark_done(global: &Global, group: String) -> Result<(), Failure> {
+    let mut client = RolloutServiceClient::new(global.target.connect().await?);
+    client.mark_done(MarkDoneRequest { group: group.clone() }).await?;
+    let message = format!("Group '{group}' is marked done: groups that require it go on.");
+    output::done(global.format, &json!({ "group": group, "marked_done": true }), message)
 }
 
 async fn set_paused(global: &Global, group: Option<String>, paused: bool) -> Result<(), Failure> {

@@ -1,8 +1,9 @@
 //! The rollout status as `refitctl` shows it and as its JSON output spells it, converted from the wire.
 
 use jiff::Timestamp;
-use refit_convert::{blocked_by_in_words, moment};
+use refit_convert::{blocked_by_from_wire, blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
+use refit_rollout::BlockedBy;
 use serde::Serialize;
 
 /// The rollout status in JSON output.
@@ -53,6 +54,17 @@ pub(super) struct Group {
     pub(super) paused_at: Option<Timestamp>,
     pub(super) by_hand: bool,
     pub(super) removed: u32,
+    /// When and by whom it was declared done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) marked_done_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) marked_done_by: Option<String>,
+    /// Whether nobody in it can be upgraded, so that it does not move by itself.
+    #[serde(skip)]
+    pub(super) is_stuck: bool,
+    /// Whether it only waits for other groups.
+    #[serde(skip)]
+    pub(super) waits_for_groups: bool,
 }
 
 impl Group {
@@ -99,7 +111,10 @@ impl From<wire::Rollout> for Rollout {
 impl Group {
     /// Converts a group of a response; `now` is the server's clock at that time.
     fn read(group: wire::Group, now: Timestamp) -> Self {
+        let reason = group.blocked_by.as_ref().and_then(blocked_by_from_wire);
         Self {
+            is_stuck: reason.as_ref().is_some_and(BlockedBy::is_stuck),
+            waits_for_groups: matches!(reason, Some(BlockedBy::Requires(_))),
             state: group.state_text(),
             waiting: some(blocked_by_in_words(&group, now)),
             name: group.name,
@@ -120,6 +135,8 @@ impl Group {
             paused_at: moment(group.paused_at),
             by_hand: group.by_hand,
             removed: group.removed,
+            marked_done_at: moment(group.marked_done_at),
+            marked_done_by: some(group.marked_done_by),
         }
     }
 }

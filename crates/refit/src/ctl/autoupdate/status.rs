@@ -109,9 +109,15 @@ fn headline(group: &Group, now: Timestamp) -> String {
         "scheduled" if group.opens_at.is_some_and(|opens| opens <= now) => "scheduled".into(),
         "scheduled" => format!("scheduled for {}", at(group.opens_at)),
         "active" => format!("active since {}", at(group.since)),
-        other => format!("{other} at {}", at(group.since)),
+        other => format!("{other} at {}{}", at(group.since), marked_done(group)),
     };
     format!("{}: {state}{requires}", group.name)
+}
+
+/// Who declared the group done, if anyone did.
+fn marked_done(group: &Group) -> String {
+    let marked = group.marked_done_at.and(group.marked_done_by.as_deref());
+    marked.map(|by| format!(", marked done by {by}")).unwrap_or_default()
 }
 
 /// The details below the headline.
@@ -164,7 +170,7 @@ fn group_text(group: &Group, rollout: &Rollout) -> String {
     };
     let requires = if group.requires.is_empty() { "(none)".into() } else { group.requires.join(", ") };
     let mut lines = vec![
-        format!("Status: {}", group.state),
+        format!("Status: {}{}", group.state, marked_done(group)),
         format!("Date: {}", group.since.map(output::utc).unwrap_or_default()),
         format!("Requires: {requires}"),
         format!("Version: v{}", rollout.version),

@@ -101,6 +101,9 @@ struct Fields {
     /// The groups that must succeed first, separated by commas; empty for none
     #[arg(long, value_name = "GROUPS", requires = "group")]
     set_requires: Option<String>,
+    /// Whether the group succeeds although nobody in it runs the version
+    #[arg(long, value_name = "true|false", requires = "group")]
+    set_allow_empty: Option<bool>,
 }
 
 impl Fields {
@@ -129,6 +132,7 @@ impl Fields {
             ("max_failed_before_halt", limit(self.set_max_failed_before_halt)),
             ("max_timeout_before_halt", limit(self.set_max_timeout_before_halt)),
             ("requires", self.set_requires.as_deref().map(list)),
+            ("allow_empty", self.set_allow_empty.map(Value::from)),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -159,7 +163,9 @@ impl Update {
                         _ => Ok(()),
                     }
                 });
-            changed.insert(Kind::ClusterMaintenanceConfig.name().into(), document.await?);
+            let stored = document.await?;
+            notes.extend(stored.warnings.iter().map(|warning| format!("warning: {warning}")));
+            changed.insert(Kind::ClusterMaintenanceConfig.name().into(), stored.document);
         }
         if let Some(version) = &self.set_agent_version {
             let before = stored(&mut client, Kind::AutoupdateVersion).await?;
@@ -180,7 +186,7 @@ impl Update {
                 spec.insert("agent_version_schedule".into(), json!(schedule.as_str()));
                 Ok(())
             });
-            changed.insert(Kind::AutoupdateVersion.name().into(), document.await?);
+            changed.insert(Kind::AutoupdateVersion.name().into(), document.await?.document);
         }
         let mut message = "Automatic updates configuration has been updated.".to_owned();
         notes.iter().for_each(|note| message.push_str(&format!("\n{note}")));

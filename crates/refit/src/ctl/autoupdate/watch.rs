@@ -6,7 +6,7 @@ use std::time::Duration;
 use refit_proto::rollouts::v1::GetRolloutRequest;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 
-use super::rollout::Rollout;
+use super::rollout::{Group, Rollout};
 use super::status;
 use crate::ctl::Global;
 use crate::exit::Failure;
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 )]
 pub(crate) struct Watch {
     /// End when every group has succeeded, or every host has a version that goes everywhere at once; fail when a
-    /// group has halted
+    /// group has halted, or when nobody in a group can be upgraded and no other group moves
     #[arg(long)]
     until_done: bool,
 }
@@ -63,11 +63,25 @@ fn end(rollout: &Rollout) -> Option<Result<(), Failure>> {
         let why = halted.waiting.as_deref().unwrap_or("halted");
         return Some(Err(Failure::failed(format!("{} {why}", halted.name))));
     }
+    if let Some(stuck) = stuck_group(&rollout.groups) {
+        let why = stuck.waiting.as_deref().unwrap_or("blocked");
+        return Some(Err(Failure::failed(format!(
+            "{} {why}; `refitctl autoupdate mark-done --group {}` goes on without it",
+            stuck.name, stuck.name
+        ))));
+    }
     let is_done = match (&rollout.ungrouped, rollout.groups.as_slice()) {
         (Some(everyone), []) => everyone.on_version == everyone.hosts,
         (_, groups) => groups.iter().all(|group| group.state == "succeeded"),
     };
     is_done.then_some(Ok(()))
+}
+
+/// The first group in which nobody can be upgraded, if no other group moves or will by itself.
+fn stuck_group(groups: &[Group]) -> Option<&Group> {
+    let is_over = |group: &Group| group.state == "succeeded" || group.is_stuck || group.waits_for_groups;
+    let nothing_moves = groups.iter().all(|group| is_over(group) && group.in_flight == 0);
+    groups.iter().find(|group| group.is_stuck && group.state != "succeeded").filter(|_| nothing_moves)
 }
 
 /// On a terminal the status is redrawn; in a file each one is appended.
@@ -88,6 +102,7 @@ fn show(format: Format, rollout: &Rollout, is_first: bool) -> Result<(), Failure
 #[cfg(test)]
 mod tests {
     use refit_proto::rollouts::v1 as wire;
+    use refit_proto::rollouts::v1::blocked_by::{NoHosts, NobodyUpgraded, Reason, Requires, Window};
 
     use super::*;
 
@@ -106,6 +121,23 @@ mod tests {
         let succeeded = wire::GroupState::Succeeded.into();
         assert!(matches!(end_of(&[(succeeded, ""), (0, "succeeded")]), Some(Ok(()))));
         assert!(matches!(end_of(&[(succeeded, ""), (wire::GroupState::Halted.into(), "")]), Some(Err(_))));
+        let blocked = |reason: Reason| wire::Group {
+            state_code: wire::GroupState::Scheduled.into(),
+            blocked_by: Some(wire::BlockedBy { reason: Some(reason) }),
+            ..Default::default()
+        };
+        let end_with = |groups: Vec<wire::Group>| {
+            let schedule_code = wire::Schedule::Regular.into();
+            end(&Rollout::from(wire::Rollout { groups, schedule_code, ..Default::default() }))
+        };
+        let stuck = || blocked(Reason::NobodyUpgraded(NobodyUpgraded { held: 3, ..Default::default() }));
+        let waits = || blocked(Reason::Requires(Requires { groups: vec!["canary".into()] }));
+        assert!(matches!(end_with(vec![stuck(), waits()]), Some(Err(_))));
+        assert!(matches!(end_with(vec![blocked(Reason::NoHosts(NoHosts {}))]), Some(Err(_))));
+        let moving = wire::Group { state_code: wire::GroupState::Active.into(), ..Default::default() };
+        assert!(end_with(vec![stuck(), moving]).is_none(), "another group moves");
+        let opens = blocked(Reason::Window(Window { opens: None }));
+        assert!(end_with(vec![stuck(), opens]).is_none(), "another group will move");
         for unknown in [(77, "resting"), (77, ""), (0, "resting")] {
             assert!(end_of(&[(succeeded, ""), unknown]).is_none(), "{unknown:?}");
         }

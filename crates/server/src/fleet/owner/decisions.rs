@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refit_backend::{Error, Expect, MAX_TRANSACTION_KEYS, Result, Revision, Transaction};
-use refit_rollout::{Decision, InProgress, Plan, PlannedTransition, apply_transition};
+use refit_rollout::{Decision, HostTransition, InProgress, Plan, PlannedTransition, apply_transition};
 use refit_types::{GroupName, GroupRecord, GroupState, HostId, HostRecord};
 
 use super::heartbeats::HostWork;
@@ -167,11 +167,15 @@ impl Owner {
             transaction = transaction.put(&key, value);
         }
         let (before, after) = (&decision.before, &decision.record);
+        // A host that has settled may start, or may have the version.
+        let has_settled =
+            decision.transitions.iter().any(|planned| planned.transition == HostTransition::Settle);
         let leads_on = hosts.len() >= self.decision_state.batch.min(largest_batch(plan))
             || after.admitting
             || before.admitting
             || before.state != after.state
-            || before.window != after.window;
+            || before.window != after.window
+            || has_settled;
         Ok(Some((Commit { name, leads_on, record: decision.record, hosts }, transaction)))
     }
 

@@ -218,7 +218,11 @@ impl Owner {
             has_arrived(engine.plan(), &heartbeat.report)
                 && engine.view().facts(host).is_some_and(|facts| {
                     let is_new = !facts.on_version || waiting.is_some();
-                    facts.member && facts.started.is_some() && facts.ended.is_none() && is_new
+                    (facts.member || facts.newcomer)
+                        && !facts.carried
+                        && facts.started.is_some()
+                        && facts.ended.is_none()
+                        && is_new
                 })
         });
         if !arrives || (waiting.is_none() && self.deferred.len() >= MAX_DEFERRED) {
