@@ -65,6 +65,33 @@ async fn an_image_gets_what_the_cluster_wants_and_keeps_it() {
 }
 
 #[tokio::test]
+async fn each_step_is_one_line_in_the_log() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let kept = versions(&image).join("1.1.0");
+    std::fs::create_dir(&kept).unwrap();
+    cluster.choose("1.2.4");
+    let updated = image.update(&["update"]);
+    said(&updated);
+    let log = String::from_utf8(updated.stderr).unwrap();
+    let mut lines = log.lines();
+    for step in [
+        format!("Asked {} what this host should run: 1.2.4, now", cluster.address),
+        format!("Downloading 1.2.4 from https://{}/v1/artifacts/", cluster.address),
+        format!("There is room in {}: ", versions(&image).display()),
+        format!("Unpacked 1.2.4 to {}", versions(&image).join("1.2.4").display()),
+        "All binaries of 1.2.4 run: ".into(),
+        "Asked again: 1.2.4 is still due".into(),
+        "active now leads to 1.2.4".into(),
+        format!("Wrote {}", versions(&image).join("updates.yaml").display()),
+        format!("Removed {}", kept.display()),
+    ] {
+        assert!(lines.any(|line| line.contains(&step)), "{step:?} is not in its place: {log}");
+    }
+    assert!(!log.contains("?host="), "{log}");
+}
+
+#[tokio::test]
 async fn what_is_not_installed_is_not_uninstalled() {
     let cluster = Cluster::start().await;
     let bare = Image { root: cluster.folder.path().join("bare") };

@@ -87,7 +87,9 @@ impl Config {
         let failed = |source| ConfigError::Unwritable { path: path.into(), source };
         let text = serde_saphyr::to_string(&self.document())
             .map_err(|error| failed(io::Error::other(error.to_string())))?;
-        write_durably(disk, path, text.as_bytes(), 0o644).map_err(failed)
+        write_durably(disk, path, text.as_bytes(), 0o644).map_err(failed)?;
+        tracing::info!("Wrote {}", path.display());
+        Ok(())
     }
 
     fn document(&self) -> Value {

@@ -90,7 +90,11 @@ pub(crate) fn remove_dangling(
 ) -> io::Result<()> {
     for wanted in wanted(layout, profile) {
         if disk.kind(&layout.version(version).join("bin").join(&wanted.name))?.is_none() {
+            let was_there = disk.kind(&wanted.link)?.is_some();
             wanted.remove(disk)?;
+            if was_there && disk.kind(&wanted.link)?.is_none() {
+                tracing::info!("Removed {}, which {version} does not have", wanted.link.display());
+            }
         }
     }
     Ok(())

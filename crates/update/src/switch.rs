@@ -390,5 +390,7 @@ impl Environment<'_> {
 /// Asks the control plane whether this host should still go to the version now.
 fn is_still_due(control_plane: &dyn ControlPlane, version: &Version) -> Result<bool, StepFailed> {
     let answer = control_plane.find().map_err(FailedStep::Find.failed())?;
-    Ok(answer.auto_update && answer.version == *version)
+    let is_due = answer.auto_update && answer.version == *version;
+    tracing::info!("Asked again: {version} is {}", if is_due { "still due" } else { "no longer due" });
+    Ok(is_due)
 }

@@ -71,6 +71,7 @@ impl Updater<'_> {
             Ok(answer) => answer,
             Err(error) => return self.not_answered(&mut state, error),
         };
+        log_answer(&endpoint.proxy, answer, urgency);
         let asked = Asked { control_plane: &*control_plane, answer, proxy: &endpoint.proxy };
         match self.plan(&state, answer, urgency) {
             Plan::KeepActive { version, is_pinned } => {
@@ -109,6 +110,7 @@ impl Updater<'_> {
         create_dirs_durably(disk, &layout.versions(), 0o755)
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
         let answer = &control_plane.find().map_err(UpdateError::ControlPlane)?;
+        log_answer(&endpoint.proxy, answer, Urgency::Now);
         let outcome = match self.plan(&state, answer, Urgency::Now) {
             Plan::Switch { version, confirm } => {
                 let asked = Asked { control_plane: &*control_plane, answer, proxy: &endpoint.proxy };
@@ -403,4 +405,14 @@ impl Updater<'_> {
         }
         Ok(outcome)
     }
+}
+
+/// Tells what was asked and answered. Whether it is due does not matter to an operator's command.
+fn log_answer(proxy: &str, answer: &Answer, urgency: Urgency) {
+    let due = match (urgency, answer.auto_update) {
+        (Urgency::Now, _) => "",
+        (_, true) => ", now",
+        (_, false) => ", but not yet",
+    };
+    tracing::info!("Asked {proxy} what this host should run: {}{due}", answer.version);
 }

@@ -37,6 +37,7 @@ pub(crate) fn remove_others(disk: &dyn Disk, layout: &Layout, kept: &[&Version])
         disk.sync_dir(&directory)?;
         disk.remove_dir_all(&directory)?;
         disk.sync_dir(&layout.versions())?;
+        tracing::info!("Removed {}", directory.display());
     }
     Ok(())
 }

@@ -88,6 +88,9 @@ async fn units_are_there_wake_the_updater_and_survive_a_boot() {
     host.machine.systemctl(&["restart", "refit-update.timer"]);
     host.rests().await;
 
+    let log = host.run(&["journalctl", "--quiet", "--output=cat", "--unit=refit-update"]).good();
+    assert!(log.contains("Removed /var/lib/refit/versions/1.2.3\n"), "{log}");
+
     // What `systemctl enable` wrote down must lead to the version that is active, not to the one that was.
     assert!(!host.machine.path("/var/lib/refit/versions/1.2.3").exists());
     host.machine.shut_down();
@@ -103,13 +106,17 @@ fn is_logged(host: &Host) {
     let log = host.run(&["journalctl", "--quiet", "--output=cat", "--unit=refit-update"]).good();
     let proxy = host.cluster.network.endpoint();
     let steps = [
+        &format!("Asked {proxy} what this host should run: 1.2.4, now"),
         &format!("Downloading 1.2.4 from https://{proxy}/v1/artifacts/refit-oss-v1.2.4-linux-"),
+        "There is room in /var/lib/refit/versions: ",
         "Unpacked 1.2.4 to /var/lib/refit/versions/1.2.4; its SHA-256 is ",
         "All binaries of 1.2.4 run: refit, refitctl, refit-update",
         "Backed up the database of 1.2.3",
+        "Asked again: 1.2.4 is still due",
         "/var/lib/refit/active now leads to 1.2.4",
         "Reloaded refit.service",
         "1.2.4 is healthy",
+        "Wrote /var/lib/refit/versions/updates.yaml",
         "Updated from 1.2.3 to 1.2.4.",
     ];
     // How long the agent is silent while it becomes the new version is its own affair.

@@ -124,6 +124,8 @@ impl<'a> DiskSpace<'a> {
         space.next_check = space.check_every();
         let needed = space.needed(0);
         space.enough(needed, free)?;
+        let at = at.display();
+        tracing::info!("There is room in {at}: {needed} bytes are needed, {free} are free");
         Ok(space)
     }
 
