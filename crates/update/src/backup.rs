@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, remove_if_present, write_durably};
+use crate::disk::{
+    Disk, FileKind, create_dirs_durably, parent, remove_durably, remove_if_present, temporary, write_durably,
+};
 use crate::layout::Layout;
 
 const COPY: &str = "sqlite.db";
@@ -251,7 +253,7 @@ pub(crate) fn roll_back_database(disk: &dyn Disk, layout: &Layout, folder: &Path
         }
         disk.sync_dir(folder)?;
     }
-    remove_if_present(disk, &folder.join(NOTE))?;
+    remove_durably(disk, &folder.join(NOTE))?;
     remove_database(disk, &prepared(layout))
 }
 
@@ -266,6 +268,21 @@ fn put_in_place(disk: &dyn Disk, layout: &Layout, copy: &Path) -> io::Result<()>
     disk.sync_dir(parent(&database))
 }
 
+/// Removes copies of a database that were never finished or never put in place.
+pub(crate) fn remove_unfinished(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
+    let copy = layout.backup(version).join("sqlite.db.new");
+    for unfinished in [copy, prepared(layout)] {
+        for path in database_files(&unfinished) {
+            remove_durably(disk, &path)?;
+        }
+    }
+    remove_durably(disk, &temporary(&layout.backup(version).join(NOTE)))
+}
+
+fn database_files(path: &Path) -> [PathBuf; 4] {
+    ["", "-journal", "-wal", "-shm"].map(|suffix| beside(path, suffix))
+}
+
 fn prepared(layout: &Layout) -> PathBuf {
     beside(&layout.database(), ".new")
 }
@@ -277,10 +294,7 @@ fn beside(database: &Path, suffix: &str) -> PathBuf {
 }
 
 fn remove_database(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    for suffix in ["", "-journal", "-wal", "-shm"] {
-        remove_if_present(disk, &beside(path, suffix))?;
-    }
-    Ok(())
+    database_files(path).iter().try_for_each(|path| remove_if_present(disk, path))
 }
 
 #[cfg(test)]

@@ -137,6 +137,11 @@ impl Layout {
         self.data().join("versions")
     }
 
+    /// The directory of all versions while an uninstallation removes it: by one rename nothing is installed.
+    pub fn removed_versions(&self) -> PathBuf {
+        self.data().join("versions.removed")
+    }
+
     /// The directory of a version.
     pub fn version(&self, version: &Version) -> PathBuf {
         self.versions().join(version.to_string())

@@ -14,6 +14,7 @@ mod health;
 mod host;
 mod journal;
 mod layout;
+mod leftovers;
 mod links;
 mod lock;
 mod lock_request;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use refit_types::Version;
 
-use crate::disk::{Disk, FileKind, create_dirs_durably, parent, point_durably, write_durably};
+use crate::disk::{
+    Disk, FileKind, create_dirs_durably, parent, point_durably, remove_dir_durably, write_durably,
+};
 use crate::layout::Layout;
 use crate::profile::Profile;
 
@@ -59,6 +61,11 @@ pub(crate) fn place(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::
         }
     }
     Ok(())
+}
+
+/// Every path at which a link to a binary is written.
+pub(crate) fn written_paths(layout: &Layout, profile: &Profile) -> Vec<PathBuf> {
+    wanted(layout, profile).into_iter().map(|wanted| wanted.link).collect()
 }
 
 /// Whether any link of this agent is placed.
@@ -152,12 +159,5 @@ pub(crate) fn restore_replaced(
 
 /// Removes the copies: the version is healthy.
 pub(crate) fn remove_replaced(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
-    let folder = layout.versions().join("replaced");
-    match disk.kind(&folder)? {
-        Some(_) => {
-            disk.remove_dir_all(&folder)?;
-            disk.sync_dir(&layout.versions())
-        }
-        None => Ok(()),
-    }
+    remove_dir_durably(disk, &layout.versions().join("replaced"))
 }

@@ -41,9 +41,7 @@ impl Environment<'_> {
     pub fn recover(&self, recovery: Recovery, start: Option<&str>) -> Result<Recovered, StepFailed> {
         let Some(journal) = Journal::load(self.disk, self.layout).map_err(FailedStep::Recover.failed())?
         else {
-            if let Err(error) = self.remove_rollback_files() {
-                tracing::warn!("Files kept for a rollback could not be removed: {error}");
-            }
+            self.remove_leftovers();
             let disproved = match recovery {
                 Recovery::BeforeStart => self.count_start(start)?,
                 Recovery::Online => None,
@@ -103,7 +101,9 @@ impl Environment<'_> {
             (false, _) => {}
         }
         // Last: a rollback that is interrupted before this is repeated from the start.
-        Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())
+        Journal::clear(self.disk, self.layout).map_err(FailedStep::Undo.failed())?;
+        self.remove_leftovers();
+        Ok(())
     }
 
     fn point_back(&self, from: &Version) -> io::Result<()> {

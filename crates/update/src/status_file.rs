@@ -32,6 +32,8 @@ pub(crate) fn next_status(
         status.agent_version_previous = status.agent_version_installed.take();
         status.agent_edition_previous = status.agent_edition_installed.take();
         status.agent_version_installed = result.active.cloned();
+        // Also where the run that switched was cut before it could say so.
+        status.agent_update_time_last = Some(result.at.wall);
         status.agent_edition_installed = result.answer.map(|answer| answer.edition.into());
     }
     status.unproved = result.unproved;
@@ -111,7 +113,13 @@ fn add_failure(
     attempt: u64,
     at: &Moment,
 ) {
-    let same = status.last_failure.as_ref().is_some_and(|last| last.version == *version);
+    // An interruption that was not the version's fault does not lengthen the delay of the next try.
+    let is_blamed = |last: &UpdateFailure| match failed_step(last) {
+        StoredWord::Known(step) => step.blames_the_version(),
+        StoredWord::Unknown(_) => true,
+    };
+    let last = status.last_failure.as_ref();
+    let same = last.is_some_and(|last| last.version == *version && is_blamed(last));
     status.failures = if same { status.failures.saturating_add(1) } else { 1 };
     status.last_failure = Some(UpdateFailure {
         attempt,
@@ -134,8 +142,9 @@ pub(crate) fn save_disproved(
     let Disproved { version, from, attempt, failure } = disproved;
     let mut status = last_status(disk, layout);
     if status.agent_version_installed.as_ref() == Some(version) {
-        status.agent_version_previous = status.agent_version_installed.replace(from.clone());
-        std::mem::swap(&mut status.agent_edition_previous, &mut status.agent_edition_installed);
+        // It never worked, so it is not one to go back to.
+        (status.agent_version_installed, status.agent_version_previous) = (Some(from.clone()), None);
+        status.agent_edition_installed = status.agent_edition_previous.take();
     }
     status.unproved = false;
     add_failure(&mut status, version, failure, *attempt, at);

@@ -13,7 +13,6 @@ use crate::health::{self, Verdict};
 use crate::host::{ControlPlane, Manager, ProbeError, ServiceState, StartId};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::versions::{active_version, is_complete};
 use crate::{BackupError, BackupSpec, RestoreConditions, Unproved, links, units};
 
 /// What becomes of the agent's database in a switch.
@@ -131,9 +130,7 @@ impl Environment<'_> {
             self.activate(switching, control_plane).and_then(|proof| self.commit(&journal, proof));
         match activated {
             Ok(()) => {
-                if let Err(error) = self.remove_rollback_files() {
-                    tracing::warn!("Files kept for a rollback could not be removed: {error}");
-                }
+                self.remove_leftovers();
                 Ok(Switched::Done)
             }
             Err(failure) => {
@@ -328,31 +325,6 @@ impl Environment<'_> {
                 Ok(())
             }
             Verdict::Unhealthy(reason) => Err(reason),
-        }
-    }
-
-    /// Removes the files that were only kept for a rollback. Changes nothing where there are none. Only called while no
-    /// switch is under way.
-    pub(crate) fn remove_rollback_files(&self) -> io::Result<()> {
-        self.remove_first_backup()?;
-        self.point_way_back()?;
-        units::remove_saved(self.disk, self.layout, self.profile)?;
-        links::remove_replaced(self.disk, self.layout)?;
-        match active_version(self.disk, self.layout)? {
-            Some(active) if is_complete(self.disk, self.layout, &active)? => {
-                links::remove_dangling(self.disk, self.layout, self.profile, &active)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn remove_first_backup(&self) -> io::Result<()> {
-        match self.disk.kind(&self.layout.first_backup())? {
-            Some(_) => {
-                self.disk.remove_dir_all(&self.layout.first_backup())?;
-                self.disk.sync_dir(&self.layout.versions())
-            }
-            None => Ok(()),
         }
     }
 

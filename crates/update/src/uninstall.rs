@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::disk::{Disk, parent, remove_if_empty, remove_if_present};
+use crate::disk::{Disk, parent, remove_dir_durably, remove_durably, remove_if_empty};
 use crate::environment::Environment;
 use crate::failure::FailedStep;
 use crate::layout::Layout;
@@ -17,6 +17,7 @@ const NOT_INSTALLED: [&str; 3] = ["lock", "lock.wanted", "wake"];
 /// Whether the updater has installed anything on the host.
 pub fn is_installed(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<bool> {
     if disk.kind(&layout.active())?.is_some()
+        || disk.kind(&layout.removed_versions())?.is_some()
         || links::is_any_placed(disk, layout, profile)?
         || units::is_any_wanted(disk, layout, profile)?
     {
@@ -59,11 +60,24 @@ impl Updater<'_> {
         }
         units::remove(disk, layout, profile, active.as_ref()).map_err(FailedStep::Uninstall.failed())?;
         tracing::info!("Removed the links and units");
-        remove_if_present(disk, &layout.active()).map_err(FailedStep::Uninstall.failed())?;
-        disk.sync_dir(&layout.data()).map_err(FailedStep::Uninstall.failed())?;
+        for link in [layout.active_back(), layout.active()] {
+            remove_durably(disk, &link).map_err(FailedStep::Uninstall.failed())?;
+        }
         service.refresh().map_err(FailedStep::Uninstall.failed())?;
-        disk.remove_dir_all(&layout.versions()).map_err(FailedStep::Uninstall.failed())?;
+        remove_versions(disk, layout).map_err(FailedStep::Uninstall.failed())?;
         tracing::info!("Removed {}", layout.versions().display());
         Ok(true)
     }
+}
+
+/// Removes the versions under another name, by which an uninstallation that was cut is known and can be finished: a
+/// directory that is half empty could not be told from one in which nothing was ever installed.
+fn remove_versions(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+    let removed = layout.removed_versions();
+    remove_dir_durably(disk, &removed)?;
+    if disk.kind(&layout.versions())?.is_some() {
+        disk.rename(&layout.versions(), &removed)?;
+        disk.sync_dir(&layout.data())?;
+    }
+    remove_dir_durably(disk, &removed)
 }

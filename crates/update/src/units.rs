@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use refit_types::Version;
 
 use crate::disk::{
-    Disk, FileKind, create_dirs_durably, parent, remove_if_empty, remove_if_present, write_durably,
+    Disk, FileKind, create_dirs_durably, parent, remove_durably, remove_if_empty, write_durably,
 };
 use crate::layout::Layout;
 use crate::links::{ManagedLink, any_placed, restore_replaced, save_replaced};
@@ -83,13 +83,17 @@ pub(crate) fn restore_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile)
 
 /// Removes the units that were saved for a rollback, so that the next switch does not restore them.
 pub(crate) fn remove_saved(disk: &dyn Disk, layout: &Layout, profile: &Profile) -> io::Result<()> {
-    for path in profile.units().map(|unit| saved_path(&layout.unit_path(unit))) {
-        if disk.kind(&path)?.is_some() {
-            disk.remove_file(&path)?;
-            disk.sync_dir(parent(&path))?;
-        }
-    }
-    Ok(())
+    let mut saved = profile.units().map(|unit| saved_path(&layout.unit_path(unit)));
+    saved.try_for_each(|path| remove_durably(disk, &path))
+}
+
+/// Every path at which a unit, a copy of one or a link to one is written.
+pub(crate) fn written_paths(layout: &Layout, profile: &Profile) -> Vec<PathBuf> {
+    let units: Vec<PathBuf> = profile.units().map(|unit| layout.unit_path(unit)).collect();
+    let saved = units.iter().map(|path| saved_path(path)).collect::<Vec<_>>();
+    let drop_ins = profile.suffix_drop_ins.keys().map(|unit| layout.drop_in(unit));
+    let wants = wants(layout, profile).into_iter().map(|wanted| wanted.link);
+    units.into_iter().chain(saved).chain(drop_ins).chain(wants).collect()
 }
 
 /// Named so that the service manager does not read it as a unit.
@@ -104,7 +108,7 @@ pub(crate) fn restore_all(disk: &dyn Disk, layout: &Layout, profile: &Profile) -
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         if !restore_replaced(disk, layout, &layout.unit_name(unit), &path)? {
-            remove_if_present(disk, &path)?;
+            remove_durably(disk, &path)?;
         }
     }
     Ok(())
@@ -151,10 +155,10 @@ pub(crate) fn remove(
     for unit in profile.units() {
         let path = layout.unit_path(unit);
         if disk.read(&path).ok() == disk.read(&layout.unit_source(active, unit)).ok() {
-            remove_if_present(disk, &path)?;
+            remove_durably(disk, &path)?;
         }
         if layout.is_suffixed() {
-            remove_if_present(disk, &layout.drop_in(unit))?;
+            remove_durably(disk, &layout.drop_in(unit))?;
             remove_if_empty(disk, parent(&layout.drop_in(unit)))?;
         }
     }

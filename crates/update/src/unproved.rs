@@ -8,7 +8,7 @@ use refit_types::Version;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::disk::{Disk, parent, point_durably, remove_if_present, write_durably};
+use crate::disk::{Disk, point_durably, remove_durably, write_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::ServiceState;
@@ -69,12 +69,7 @@ impl Unproved {
 
     /// Removes the record: the version works, or is no longer active.
     pub(crate) fn clear(disk: &dyn Disk, layout: &Layout, version: &Version) -> io::Result<()> {
-        let path = layout.unproved(version);
-        if disk.kind(&path)?.is_some() {
-            remove_if_present(disk, &path)?;
-            disk.sync_dir(parent(&path))?;
-        }
-        Ok(())
+        remove_durably(disk, &layout.unproved(version))
     }
 
     /// The active version and its record, if it has not proved that it works.
@@ -113,11 +108,7 @@ impl Environment<'_> {
         match Unproved::way_back(self.disk, self.layout)? {
             Some(from) if self.disk.read_link(&back).ok() == Some(self.layout.active_target(&from)) => Ok(()),
             Some(from) => point_durably(self.disk, &back, &self.layout.active_target(&from)),
-            None if self.disk.kind(&back)?.is_some() => {
-                self.disk.remove_file(&back)?;
-                self.disk.sync_dir(parent(&back))
-            }
-            None => Ok(()),
+            None => remove_durably(self.disk, &back),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use refit_types::{UpdaterStatus, Version};
 
 use crate::config::Config;
-use crate::disk::create_dirs_durably;
+use crate::disk::{create_dirs_durably, remove_dir_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages};
@@ -107,7 +107,9 @@ impl Updater<'_> {
         let ca_pin = ca_pin.or_else(|| state.config.ca_pin.clone());
         let endpoint = Endpoint { proxy, base_urls, ca_pin };
         let control_plane = connector.connect(&endpoint).map_err(UpdateError::Connect)?;
-        create_dirs_durably(disk, &layout.versions(), 0o755)
+        // An uninstallation that was cut may have left versions under another name.
+        remove_dir_durably(disk, &layout.removed_versions())
+            .and_then(|()| create_dirs_durably(disk, &layout.versions(), 0o755))
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
         let answer = &control_plane.find().map_err(UpdateError::ControlPlane)?;
         log_answer(&endpoint.proxy, answer, Urgency::Now);
@@ -178,6 +180,9 @@ impl Updater<'_> {
         };
         let Some(disproved) = self.environment.prove_active(&is_reachable)? else { return Ok(None) };
         *state = self.load_state()?;
+        if let Err(error) = self.save_active_version(state, &disproved.from) {
+            tracing::warn!("The active version could not be saved: {error}");
+        }
         Ok(Some(Outcome::Undone { version: disproved.version, failure: disproved.failure }))
     }
 
@@ -390,6 +395,10 @@ impl Updater<'_> {
     ) -> Result<Outcome, UpdateError> {
         if matches!(outcome, Outcome::Switched { .. } | Outcome::Undone { .. }) {
             state.active = self.load_active()?;
+        }
+        // A rollback before the agent's start leaves this to the next command.
+        if let Some(active) = state.active.clone() {
+            self.save_active_version(state, &active)?;
         }
         let Environment { disk, layout, clock, .. } = self.environment;
         let unproved = Unproved::of_active(disk, layout)

@@ -75,7 +75,7 @@ pub trait Disk: Debug + Send + Sync {
 }
 
 /// The temporary name of a file before it is renamed into place.
-fn temporary(path: &Path) -> PathBuf {
+pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(".new");
     path.with_file_name(name)
@@ -89,6 +89,28 @@ pub(crate) fn parent(path: &Path) -> &Path {
 pub(crate) fn remove_if_present(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     match disk.kind(path)? {
         Some(_) => disk.remove_file(path),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file or link, if there is one, so that it stays removed after a power cut.
+pub(crate) fn remove_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.kind(path)? {
+        Some(_) => {
+            disk.remove_file(path)?;
+            disk.sync_dir(parent(path))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Removes a directory with all that is in it, if there is one, so that it stays removed after a power cut.
+pub(crate) fn remove_dir_durably(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.kind(path)? {
+        Some(_) => {
+            disk.remove_dir_all(path)?;
+            disk.sync_dir(parent(path))
+        }
         None => Ok(()),
     }
 }

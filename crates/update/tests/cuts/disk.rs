@@ -174,6 +174,25 @@ impl MemoryDisk {
         }
     }
 
+    /// Everything that is there, by its path: what is in a file, where a link leads.
+    pub fn tree(&self) -> BTreeMap<String, String> {
+        let (state, mut tree) = (self.lock(), BTreeMap::new());
+        let mut left = vec![(0, String::new())];
+        while let Some((id, path)) = left.pop() {
+            let found = match &state.nodes[id] {
+                Node::File { live, .. } => String::from_utf8_lossy(live).into_owned(),
+                Node::Link(target) => format!("-> {}", target.display()),
+                Node::Directory { live, .. } => {
+                    let below = live.iter().map(|(name, id)| (*id, format!("{path}/{}", name.display())));
+                    left.extend(below);
+                    "/".into()
+                }
+            };
+            tree.insert(path, found);
+        }
+        tree
+    }
+
     /// Makes everything that is there durable, without an operation.
     pub fn settle(&self) {
         for node in &mut self.lock().nodes {
@@ -364,7 +383,15 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    /// One name after the other, as on a real disk.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        for name in self.list(path)? {
+            let below = path.join(name);
+            match self.kind(&below)? {
+                Some(FileKind::Directory) => self.remove_dir_all(&below)?,
+                _ => self.remove_file(&below)?,
+            }
+        }
         self.remove_file(path)
     }
 

@@ -1,5 +1,6 @@
 //! A host in memory: versions on a disk that can lose power, and an agent that touches its database.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -10,6 +11,24 @@ use crate::disk::MemoryDisk;
 use crate::host::{Host, PROXY, Platform, version};
 
 pub type Machine = Host<MemoryDisk>;
+
+/// The text with every time in it replaced by one word.
+fn without_times(text: &str) -> String {
+    let is_of_time = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+    let (mut found, mut word) = (String::new(), String::new());
+    for c in text.chars().chain(['\n']) {
+        if is_of_time(c) {
+            word.push(c);
+            continue;
+        }
+        let is_time = word.len() >= 20 && word.contains('T') && word.ends_with('Z');
+        found += if is_time { "TIME" } else { &word };
+        word.clear();
+        found.push(c);
+    }
+    let lines = found.lines().filter(|line| !line.contains("\"seconds\": "));
+    lines.collect::<Vec<_>>().join("\n")
+}
 
 /// Who has opened a database, in order.
 fn opened(disk: &MemoryDisk, database: &Path) -> Vec<String> {
@@ -65,6 +84,18 @@ impl Machine {
         outcome
     }
 
+    /// What a person does who removes everything: again, if it was cut.
+    pub fn uninstall(&self) -> Result<bool, UpdateError> {
+        self.environment().recover(Recovery::Online, None)?;
+        self.updater().uninstall()
+    }
+
+    /// All files, without the times in them: those are of each run.
+    pub fn tree(&self) -> BTreeMap<String, String> {
+        let tree = self.platform.tree().into_iter();
+        tree.map(|(path, found)| (path, without_times(&found))).collect()
+    }
+
     /// Who has opened the database, in order.
     pub fn database(&self) -> Vec<String> {
         opened(&self.platform, &self.layout.database())
@@ -75,13 +106,26 @@ impl Machine {
         self.platform.power_on(drops_unsynced);
     }
 
-    /// The unit starts: first what goes before it, then the agent that the pointer names, if there is one.
-    pub fn boot(&self, what: &str) {
+    /// What goes before each start of the unit.
+    pub fn recover_before_start(&self, what: &str) {
         self.environment()
             .recover(Recovery::BeforeStart, None)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+
+    /// The unit starts: first what goes before it, then the agent that the pointer names, if there is one.
+    pub fn boot(&self, what: &str) {
+        self.recover_before_start(what);
         if self.active().is_some() {
             self.start_agent();
+        }
+    }
+
+    /// A supervisor runs from now on, and its agent.
+    pub fn supervise(&self, what: &str) {
+        self.state.lock().unwrap().is_unmanaged = false;
+        if self.state.lock().unwrap().running.is_none() {
+            self.boot(what);
         }
     }
 

@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,12 +31,32 @@ pub trait Platform: Debug + Send + Sync {
     }
 }
 
+/// Keeps a supervisor or an agent from starting.
+#[derive(Debug)]
+struct Holding(Arc<AtomicUsize>);
+
+impl Holding {
+    fn new(held: &Arc<AtomicUsize>) -> Self {
+        held.fetch_add(1, Ordering::SeqCst);
+        Self(held.clone())
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The agent that runs now.
 #[derive(Debug, Clone)]
 pub struct Running {
     pub version: Version,
     start: StartId,
 }
+
+/// What somebody else does to the host.
+pub type Happens = fn(&mut State);
 
 #[derive(Debug, Default)]
 pub struct State {
@@ -69,6 +90,12 @@ pub struct State {
     wall_offset: i64,
     /// How often the updater has looked at anything.
     pub looks: usize,
+    /// At which of these looks something happens to the supervisor.
+    pub beside: Option<(usize, Happens)>,
+    /// A supervisor starts its agent as soon as nothing keeps it from that.
+    pub starts_soon: bool,
+    /// What keeps supervisors from starting, and agents.
+    held: Arc<AtomicUsize>,
     /// At which of these looks the wall clock is set, and by how many seconds.
     pub jump: Option<(usize, i64)>,
 }
@@ -154,6 +181,27 @@ impl<G: Platform> Host<G> {
         if let Some((_, seconds)) = state.jump.take_if(|(look, _)| *look == looks) {
             state.wall_offset += seconds;
         }
+        if let Some((_, happens)) = state.beside.take_if(|(look, _)| *look <= looks) {
+            happens(&mut state);
+        }
+        let is_free = state.held.load(Ordering::SeqCst) == 0;
+        drop(state);
+        self.start_supervised(is_free);
+    }
+
+    /// A supervisor starts its agent, unless an update is under way that expects that none runs.
+    fn start_supervised(&self, is_free: bool) {
+        let is_switching = self.platform.disk().kind(&self.layout.journal()).unwrap().is_some();
+        let is_installed = active_version(self.platform.disk(), &self.layout).unwrap().is_some();
+        let mut state = self.state.lock().unwrap();
+        if state.starts_soon && is_free {
+            state.is_unmanaged = false;
+            if !is_switching && is_installed {
+                state.starts_soon = false;
+                drop(state);
+                self.start_agent();
+            }
+        }
     }
 
     fn does<T>(&self, what: &str, deed: impl FnOnce() -> T) -> Result<T, HostError> {
@@ -184,8 +232,10 @@ impl<G: Platform> Host<G> {
 
 impl<G: Platform> Service for Host<G> {
     fn manager(&self) -> Result<Manager, HostError> {
-        Ok(match self.state.lock().unwrap().is_unmanaged {
-            true => Manager::Absent(Box::new(())),
+        self.look();
+        let state = self.state.lock().unwrap();
+        Ok(match state.is_unmanaged {
+            true => Manager::Absent(Box::new(Holding::new(&state.held))),
             false => Manager::Present,
         })
     }
@@ -215,7 +265,7 @@ impl<G: Platform> Service for Host<G> {
             state.running = None;
             return Err(HostError("no agent runs".into()));
         }
-        let ignores = state.ignores_reload;
+        let ignores = state.ignores_reload || state.is_unmanaged;
         drop(state);
         self.does("reload the agent", || {
             if !ignores {
@@ -234,7 +284,11 @@ impl<G: Platform> Service for Host<G> {
     }
 
     fn start(&self) -> Result<(), HostError> {
-        self.does("start the agent", || self.start_agent())
+        self.does("start the agent", || {
+            if !self.state.lock().unwrap().is_unmanaged {
+                self.start_agent();
+            }
+        })
     }
 
     fn refresh(&self) -> Result<(), HostError> {
@@ -271,9 +325,10 @@ impl<G: Platform> Agent for Host<G> {
     }
 
     fn lock_out(&self) -> Result<Guard, HostError> {
-        match &self.state.lock().unwrap().running {
+        let state = self.state.lock().unwrap();
+        match &state.running {
             Some(running) => Err(HostError(format!("an agent of {} runs", running.version))),
-            None => Ok(Box::new(())),
+            None => Ok(Box::new(Holding::new(&state.held))),
         }
     }
 
