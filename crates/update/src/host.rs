@@ -176,8 +176,8 @@ pub struct Endpoint {
 /// Makes clients of a control plane. A seam of its own, so that only commands that ask the control plane depend on
 /// trusted authorities and a TLS configuration.
 pub trait Connector {
-    /// The control plane that the agent's own configuration names.
-    fn default_proxy(&self) -> Result<String, HostError>;
+    /// The control plane that the agent's own configuration names, if it names one.
+    fn default_proxy(&self) -> Result<Option<String>, HostError>;
 
     /// A client of that control plane; nothing is asked yet.
     fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError>;

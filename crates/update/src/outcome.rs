@@ -81,6 +81,12 @@ pub enum UpdateError {
     /// Updates are enabled without a control plane to ask.
     #[error("updates are enabled and no proxy is set; run `enable --proxy HOST:PORT`")]
     NoProxy,
+    /// Neither a person nor a file names a control plane.
+    #[error("no proxy is known: name it with --proxy, or in {config}")]
+    NoProxyNamed {
+        /// The agent's configuration.
+        config: String,
+    },
     /// The disk refused.
     #[error("{what} cannot be used: {source}")]
     Disk {

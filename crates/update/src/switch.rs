@@ -275,16 +275,23 @@ impl Environment<'_> {
             (ServiceState::Stopped, _) => {
                 // Before the service is asked again: an agent that starts after the answer is covered by the record.
                 self.record_unproved(journal, attempt).map_err(FailedStep::Settle.failed())?;
-                if self.service.state().map_err(FailedStep::Service.failed())? == ServiceState::Stopped {
+                let runs =
+                    self.service.state().map_err(FailedStep::Service.failed())? != ServiceState::Stopped;
+                let starts = is_managed && self.service.is_enabled().map_err(FailedStep::Service.failed())?;
+                if !runs && !starts {
                     tracing::info!(
                         "{unit} does not run and is not started; {to} is proved at its next start, or undone"
                     );
                     return Ok(Proof::Pending);
                 }
-                tracing::info!("{unit} was started meanwhile and is started again");
-                let running = Journal { runs: true, ..switching };
+                let running = Journal { runs, ..switching };
                 running.store(self.disk, self.layout).map_err(FailedStep::Journal.failed())?;
-                self.service.stop().map_err(FailedStep::Stop.failed())?;
+                if runs {
+                    tracing::info!("{unit} was started meanwhile and is started again");
+                    self.service.stop().map_err(FailedStep::Stop.failed())?;
+                } else {
+                    tracing::info!("{unit} is enabled and does not run; starting it");
+                }
                 self.service.start().map_err(FailedStep::Restart.failed())?;
             }
             (_, true) => tracing::info!("Reloaded {unit}"),

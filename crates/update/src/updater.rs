@@ -99,9 +99,9 @@ impl Updater<'_> {
         if let Some(undone) = self.prove_active(&mut state, connector)? {
             return Ok(undone);
         }
-        let proxy = match proxy.or_else(|| state.config.proxy.clone()) {
+        let proxy = match proxy {
             Some(proxy) => proxy,
-            None => connector.default_proxy().map_err(UpdateError::Connect)?,
+            None => self.default_proxy(&state, connector)?,
         };
         let base_urls = base_urls.unwrap_or_else(|| state.config.base_urls());
         let ca_pin = ca_pin.or_else(|| state.config.ca_pin.clone());
@@ -146,7 +146,20 @@ impl Updater<'_> {
         service.refresh().map_err(FailedStep::Service.failed())?;
         service.set_updates(true).map_err(FailedStep::Service.failed())?;
         tracing::info!("Updates are enabled");
-        self.save_status(&mut state, Some(answer), outcome)
+        let outcome = self.save_status(&mut state, Some(answer), outcome)?;
+        if let Some(active) = state.active.clone() {
+            self.remove_old_versions(&state, &active);
+        }
+        Ok(outcome)
+    }
+
+    /// The control plane where nobody names one: the agent's own, which may have moved since it was written into
+    /// `updates.yaml`.
+    fn default_proxy(&self, state: &DiskState, connector: &dyn Connector) -> Result<String, UpdateError> {
+        let of_agent = connector.default_proxy().map_err(UpdateError::Connect)?;
+        of_agent.or_else(|| state.config.proxy.clone()).ok_or_else(|| UpdateError::NoProxyNamed {
+            config: self.environment.layout.agent_config().display().to_string(),
+        })
     }
 
     /// Disables updates until they are enabled again.

@@ -197,3 +197,55 @@ fn a_version_whose_binaries_do_not_run_has_failed() {
     assert!(matches!(host.update("2.0.0", Urgency::Spread), Outcome::Failed { .. }));
     assert_eq!(told(&host), (None, Some("validate".into())));
 }
+
+/// The agent may have been moved to another control plane since `enable` ran last.
+#[test]
+fn the_proxy_of_a_person_comes_before_that_of_the_agent_and_that_before_the_stored_one() {
+    let host = Host::new();
+    host.want("1.0.0");
+    let enable = |proxy: Option<&str>| host.updater().enable(proxy.map(str::to_owned), None, None, &host);
+    let error = enable(None).unwrap_err().to_string();
+    assert!(error.starts_with("no proxy is known: name it with --proxy, or in "), "{error}");
+    enable(Some("one:3080")).unwrap();
+    enable(None).unwrap();
+    host.change_state(|state| state.agent_proxy = Some("two:3080"));
+    enable(None).unwrap();
+    enable(Some("three:3080")).unwrap();
+    let asked = host.state.lock().unwrap().asked.clone();
+    assert_eq!(asked, ["one:3080", "one:3080", "two:3080", "three:3080"]);
+}
+
+/// `enable` of what is active already leaves no more versions than an update.
+#[test]
+fn old_versions_are_removed_by_an_enable_that_changes_nothing() {
+    let host = Host::new();
+    for version in ["1.0.0", "2.0.0"] {
+        host.goes_to(version);
+    }
+    let old = host.layout.version(&host::version("0.9.0"));
+    std::fs::create_dir_all(old.join("bin")).unwrap();
+    std::fs::write(old.join("sha256"), "good").unwrap();
+    host.updater().enable(Some(host::PROXY.into()), None, None, &host).unwrap();
+    assert!(!old.exists());
+    assert!(host.layout.version(&host::version("1.0.0")).exists(), "the last that worked stays");
+}
+
+/// A service that should run and does not is started with the new version, which must prove itself as any other.
+#[test]
+fn an_enabled_service_that_does_not_run_is_started_and_must_prove_itself() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| state.running = None);
+    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::Switched { .. }));
+    assert_eq!(host.runs(), None, "it is not enabled, so nobody wants it to run");
+
+    host.change_state(|state| (state.running, state.is_enabled) = (None, true));
+    assert!(matches!(host.update("3.0.0", Urgency::Due), Outcome::Switched { .. }));
+    assert_eq!(host.runs().as_deref(), Some("3.0.0"));
+    assert!(host.layout.proved(&host::version("3.0.0")).exists());
+
+    host.change_state(|state| state.running = None);
+    host.break_versions(&["4.0.0"]);
+    assert!(matches!(host.update("4.0.0", Urgency::Due), Outcome::Undone { .. }));
+    assert_eq!((host.active().as_deref(), host.runs()), (Some("3.0.0"), None), "as it was before");
+}

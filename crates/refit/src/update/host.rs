@@ -216,17 +216,22 @@ impl Host {
 }
 
 impl Connector for Host {
-    fn default_proxy(&self) -> Result<String, HostError> {
+    fn default_proxy(&self) -> Result<Option<String>, HostError> {
         let path = self.layout.agent_config();
-        let missing =
-            || HostError(format!("no proxy is known: name it with --proxy, or in {}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|_| missing())?;
-        let document: serde_json::Value = serde_saphyr::from_str(&text)
-            .map_err(|error| HostError(format!("{} cannot be read: {error}", path.display())))?;
+        let unreadable = |error: &dyn std::fmt::Display| {
+            HostError(format!("{} cannot be read: {error}; mend it, or give --proxy", path.display()))
+        };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        let document: serde_json::Value =
+            serde_saphyr::from_str(&text).map_err(|error| unreadable(&error))?;
         let own = document.get(&self.profile.name).unwrap_or(&serde_json::Value::Null);
         let proxy = own.get("proxy").or_else(|| own.get("proxy_server")).and_then(|proxy| proxy.as_str());
         let first = || own.get("proxies")?.get(0)?.as_str();
-        proxy.or_else(first).map(str::to_owned).ok_or_else(missing)
+        Ok(proxy.or_else(first).map(str::to_owned))
     }
 
     fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError> {

@@ -74,6 +74,8 @@ pub struct State {
     /// Somebody stops the agent before it is reloaded.
     pub stops_meanwhile: bool,
     broken: Vec<Version>,
+    /// The service manager starts the agent at boot.
+    pub is_enabled: bool,
     /// Why the control plane cannot be asked.
     pub unreachable: Option<&'static str>,
     /// Why archives cannot be downloaded.
@@ -81,6 +83,10 @@ pub struct State {
     /// Binaries that are killed while they report their version.
     pub kills_probes: bool,
     pub attempt: u64,
+    /// The control plane that the agent's configuration names.
+    pub agent_proxy: Option<&'static str>,
+    /// The control planes that were asked.
+    pub asked: Vec<String>,
     pub woken_for: Option<u64>,
     wanted: Option<Version>,
     starts: u64,
@@ -241,7 +247,7 @@ impl<G: Platform> Service for Host<G> {
     }
 
     fn is_enabled(&self) -> Result<bool, HostError> {
-        Ok(true)
+        Ok(self.state.lock().unwrap().is_enabled)
     }
 
     fn set_enabled(&self, _: bool) -> Result<(), HostError> {
@@ -368,12 +374,12 @@ impl<G: Platform> Clock for Host<G> {
 }
 
 impl<G: Platform> Connector for Host<G> {
-    fn default_proxy(&self) -> Result<String, HostError> {
-        Ok(PROXY.into())
+    fn default_proxy(&self) -> Result<Option<String>, HostError> {
+        Ok(self.state.lock().unwrap().agent_proxy.map(str::to_owned))
     }
 
     fn connect(&self, endpoint: &Endpoint) -> Result<Box<dyn ControlPlane + '_>, HostError> {
-        assert_eq!(endpoint.proxy, PROXY);
+        self.state.lock().unwrap().asked.push(endpoint.proxy.clone());
         Ok(Box::new(Client(self)))
     }
 }
