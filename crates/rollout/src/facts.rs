@@ -37,6 +37,8 @@ pub struct HostFacts {
     pub acknowledged: bool,
     /// Whether its updater rolled the current attempt back.
     pub undone: bool,
+    /// Whether its updater ended the current attempt before anything was switched, because it was told to wait again.
+    pub called_off: bool,
     /// Since when it has been disconnected from all servers.
     pub lost_since: Option<Timestamp>,
 }
@@ -102,6 +104,7 @@ impl HostFacts {
             held: report.is_some_and(|report| hold(plan, report, attempt).is_some()),
             acknowledged: attempt > 0 && report.is_some_and(|report| report.hint_acknowledged == attempt),
             undone: report.is_some_and(|report| undone(plan, report, attempt).is_some()),
+            called_off: report.is_some_and(|report| called_off(report, attempt)),
             lost_since,
         }
     }
@@ -188,12 +191,16 @@ fn has_settled(upgrade: &Upgrade, report: Option<&Report>) -> bool {
     let is_last = |attempt: u64| attempt > 0 && attempt == upgrade.attempt;
     let reported = report.updater.as_deref().is_some_and(|updater| {
         let failed = updater.last_failure.as_ref().map(|failure| failure.attempt);
-        let called_off = updater.called_off.as_ref().map(|target| target.attempt);
         let held = updater.held_target.as_ref().map(|target| target.attempt);
-        [failed, called_off, held].into_iter().flatten().any(is_last)
+        [failed, held].into_iter().flatten().any(is_last)
     });
     let has_arrived = upgrade.version.as_deref() == Some(&report.version) && !is_proving(report);
-    reported || has_arrived
+    reported || has_arrived || called_off(report, upgrade.attempt)
+}
+
+fn called_off(report: &Report, attempt: u64) -> bool {
+    let target = report.updater.as_deref().and_then(|updater| updater.called_off.as_ref());
+    attempt > 0 && target.is_some_and(|target| target.attempt == attempt)
 }
 
 fn undone<'a>(plan: &Plan, report: &'a Report, attempt: u64) -> Option<&'a UpdateFailure> {

@@ -61,6 +61,8 @@ pub(crate) enum Plan {
 pub(crate) enum Postponed {
     /// The control plane wants the version, but not on this host yet.
     NotDue { version: Version },
+    /// The control plane wanted this host to go to the version, and no longer does.
+    CalledOff { version: Version },
     /// The version failed on this host: not before that time, unless in a new attempt.
     HoldBack { version: Version, step: FailedStep, reason: String, until: Timestamp },
     /// The update begins after this delay.
@@ -73,6 +75,7 @@ impl From<Postponed> for Outcome {
             Postponed::NotDue { version } => {
                 Self::Nothing(format!("{version} is wanted, and this host is not to go there yet"))
             }
+            Postponed::CalledOff { version } => Self::CalledOff { version },
             Postponed::HoldBack { version, step, reason, until } => Self::Nothing(format!(
                 "{version} failed at {step} ({reason}); it is tried again at {until}, or in a new attempt"
             )),
@@ -103,7 +106,11 @@ pub(crate) fn decide(facts: Facts<'_>) -> Plan {
         return Plan::Switch { version, confirm: false };
     }
     if !answer.auto_update {
-        return Plan::Postpone(Postponed::NotDue { version });
+        // What kept an attempt from beginning is still the reason when its time is up.
+        return Plan::Postpone(match (urgency, &status.obstacle) {
+            (Urgency::Spread, None) => Postponed::CalledOff { version },
+            _ => Postponed::NotDue { version },
+        });
     }
     if let Some(held_back) = hold_back(status, &version, answer.attempt, now) {
         return Plan::Postpone(held_back);

@@ -13,7 +13,7 @@ use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages};
 use crate::outcome::{Outcome, UpdateError};
 use crate::plan::{
-    Facts, NotAsked, Plan, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
+    Facts, NotAsked, Plan, Postponed, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
 };
 use crate::status_file::{self, CommandResult, last_status, next_status};
 use crate::switch::{SwitchPlan, Switched, database_for};
@@ -81,6 +81,11 @@ impl Updater<'_> {
                 Err(UpdateError::Stopped) => Ok(Outcome::Nothing(STOPPED.into())),
                 other => other,
             },
+            Plan::Postpone(postponed @ Postponed::CalledOff { .. }) => {
+                // An answer that tells a host to wait names no attempt.
+                let told = Answer { attempt: self.woken_for.unwrap_or_default(), ..answer.clone() };
+                self.save_status(&mut state, Some(&told), postponed.into())
+            }
             Plan::Postpone(postponed) => self.save_status(&mut state, Some(answer), postponed.into()),
         }
     }

@@ -185,6 +185,20 @@ fn a_control_plane_that_cannot_be_asked_is_an_obstacle_of_the_attempt_that_the_a
     assert_eq!((obstacle.attempt, obstacle.step.as_str(), obstacle.tries), (4, "find", 1));
 }
 
+/// A pause during the jitter ends the attempt: the control plane learns of it, and tells this host again later.
+#[test]
+fn an_attempt_that_is_called_off_during_its_jitter_is_reported() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| (state.woken_for, state.not_due) = (Some(4), true));
+    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::Nothing(_)), "it was never due");
+    assert_eq!(last_status(&RealDisk, &host.layout).called_off, None);
+    let outcome = host.update("2.0.0", Urgency::Spread);
+    assert!(matches!(outcome, Outcome::CalledOff { .. }), "{outcome:?}");
+    let called_off = last_status(&RealDisk, &host.layout).called_off.unwrap();
+    assert_eq!((called_off.version, called_off.attempt), (host::version("2.0.0"), 4));
+}
+
 #[test]
 fn a_version_whose_binaries_do_not_run_has_failed() {
     let host = Host::new();

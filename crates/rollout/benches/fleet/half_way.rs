@@ -70,6 +70,7 @@ impl HalfWay {
             held: false,
             acknowledged: false,
             undone: false,
+            called_off: false,
             lost_since: None,
         }
     }

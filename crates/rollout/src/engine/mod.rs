@@ -2,6 +2,7 @@
 //! million. The owner of the fleet's state passes every change to it and carries out its decisions.
 
 mod decide;
+mod draft;
 mod group_index;
 mod packed_host;
 mod view;

@@ -31,6 +31,7 @@ const UNREADABLE: u16 = 1 << 6;
 const NEWCOMER: u16 = 1 << 7;
 const CARRIED: u16 = 1 << 8;
 const SETTLED: u16 = 1 << 9;
+const CALLED_OFF: u16 = 1 << 13;
 /// How it ended: one of these, or none.
 const UPGRADED: u16 = 1 << 10;
 const FAILED: u16 = 1 << 11;
@@ -101,6 +102,7 @@ impl PackedHost {
                 | flag(facts.held, HELD)
                 | flag(facts.acknowledged, ACKNOWLEDGED)
                 | flag(facts.undone, UNDONE)
+                | flag(facts.called_off, CALLED_OFF)
                 | flag(facts.proving, PROVING)
                 | flag(facts.newcomer, NEWCOMER)
                 | flag(facts.carried, CARRIED)
@@ -125,6 +127,7 @@ impl PackedHost {
             held: self.held(),
             acknowledged: self.acknowledged(),
             undone: self.is(UNDONE),
+            called_off: self.is(CALLED_OFF),
             lost_since: self.lost_since().and_then(Micros::timestamp),
         }
     }
@@ -225,7 +228,7 @@ impl PackedHost {
             _ => {}
         }
         match flies_since {
-            Some(_) if self.undone() || self.held() => HostPhase::Ended,
+            Some(_) if self.undone() || self.held() || self.is(CALLED_OFF) => HostPhase::Ended,
             Some(started) => HostPhase::Flying(deadlines(self, started).first()),
             None if self.held() => HostPhase::Held,
             None => self.lost_since().map_or(HostPhase::Ready, HostPhase::Away),

@@ -116,7 +116,8 @@ impl GroupView {
         if host.is_unreadable() || matches!(self.unreadable, Some(Unreadable::Group { .. })) {
             return false;
         }
-        let started = host.started().filter(|_| !self.record.is_halted() && !host.carried());
+        let is_stopped = self.record.is_halted() || self.record.paused.is_some();
+        let started = host.started().filter(|_| !is_stopped && !host.carried());
         let Some(started) = started else { return false };
         let in_window = self
             .record
@@ -189,7 +190,6 @@ impl RolloutView {
             return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
         }
         let grouped = host.and_then(|host| Some((host, host.group()?)));
-        // Starts are not stored for these hosts: each answer is a start, which a pause forbids.
         let may_start = policy.enabled && self.plan.paused.is_none();
         match (self.plan.schedule, grouped) {
             (Schedule::Immediate, _) => {
@@ -199,7 +199,7 @@ impl RolloutView {
                 let (Some(view), Some(limits)) = (self.groups.get(group), self.plan.groups.get(group)) else {
                     return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
                 };
-                let due = policy.enabled && view.is_told(host, limits, now);
+                let due = may_start && view.is_told(host, limits, now);
                 Answer {
                     auto_update: due,
                     jitter_seconds: limits.jitter_seconds,

@@ -138,6 +138,7 @@ impl Store {
             held: packed.is(HELD),
             acknowledged: packed.is(ACKNOWLEDGED),
             undone: packed.is(UNDONE),
+            called_off: false,
             lost_since: at(packed.lost),
         })
     }

@@ -54,19 +54,32 @@ fn switching_off_counts_what_hosts_reported_but_not_that_their_time_is_up() {
 }
 
 #[test]
-fn a_pause_keeps_hosts_from_starting_and_leaves_those_that_did() {
-    let mut world = cluster(vec![Group { max_in_flight: HostLimit::percent(50).unwrap(), ..group(0) }], 2);
+fn a_pause_tells_nobody_and_counts_what_hosts_report_that_had_begun() {
+    let limits = (HostLimit::percent(50).unwrap(), HostLimit::ALL);
+    let half =
+        Group { max_in_flight: limits.0, max_failed_before_halt: limits.1, timeout_seconds: 900, ..group(0) };
+    let mut world = cluster(vec![half], 10);
     pass(&mut world, UNTIL_MIDNIGHT);
+    (0..4).for_each(|number| host(&mut world, number, HostStep::Acknowledge));
     operator(&mut world, OperatorStep::PauseGroup { group: 0 });
+    pass(&mut world, 1);
+    assert!((0..10).all(|number| !is_told(&world, number)), "nobody, whoever was told before");
+    assert_eq!(record(&world, 0).in_flight, 4, "the start that nobody acknowledged is taken back");
     host(&mut world, 0, HostStep::Upgrade);
-    pass(&mut world, 120);
-    assert!(is_told(&world, 0) && !is_told(&world, 1));
+    host(&mut world, 1, HostStep::Fail);
+    host(&mut world, 2, HostStep::CallOff);
+    pass(&mut world, 119);
+    let paused = record(&world, 0);
+    assert_eq!((paused.upgraded, paused.failed, paused.in_flight), (1, 1, 1), "called off is not counted");
     assert_eq!(blocked_by(&world, 0).unwrap(), "paused 2 min ago");
     operator(&mut world, OperatorStep::Pause);
     operator(&mut world, OperatorStep::ResumeGroup { group: 0 });
     pass(&mut world, 3 * HOUR);
     assert_eq!(blocked_by(&world, 0).unwrap(), "the rollout was paused 3 h ago");
+    let paused = record(&world, 0);
+    assert_eq!((paused.timed_out, paused.in_flight), (0, 0), "it may have been the pause that took so long");
     operator(&mut world, OperatorStep::Resume);
     pass(&mut world, 1);
-    assert!(is_told(&world, 1));
+    assert!(is_told(&world, 2) && is_told(&world, 3) && is_told(&world, 4));
+    assert_eq!([2, 3, 4].map(|number| upgrade_of(&world, number).attempt), [2, 2, 2]);
 }

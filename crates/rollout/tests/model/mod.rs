@@ -238,7 +238,20 @@ impl Settings {
         attempt != 0 && host_record.report.as_ref().is_some_and(|report| report.hint_acknowledged == attempt)
     }
 
-    /// Whether a start is of no use once the window is closed: nobody knows of it, or nobody may go.
+    /// Whether nobody may go in this group: an operator paused it, or everything.
+    pub fn is_paused(&self, record: &GroupRecord) -> bool {
+        self.rollout.paused.is_some() || record.paused.is_some()
+    }
+
+    /// Whether the updater says that this very attempt was called off before anything was switched.
+    pub fn is_called_off(&self, host_record: &HostRecord) -> bool {
+        let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
+        let updater = host_record.report.as_ref().and_then(|report| report.updater.as_ref());
+        let target = updater.and_then(|updater| updater.called_off.as_ref());
+        attempt != 0 && target.is_some_and(|target| target.attempt == attempt)
+    }
+
+    /// Whether a start is of no use once the window is closed or paused: nobody knows of it, or nobody may go.
     pub fn goes_in_vain(&self, host_record: &HostRecord) -> bool {
         !self.config.agent_auto_update.enabled || !self.has_acknowledged(host_record)
     }
@@ -375,7 +388,7 @@ impl Settings {
         now: Timestamp,
     ) -> (bool, u32, u64) {
         let policy = &self.config.agent_auto_update;
-        // A host whose start is not stored is told anew each time it asks, which a pause forbids.
+        // Paused means that nobody is told, whether its start is stored or not.
         let is_on = policy.enabled && self.rollout.paused.is_none();
         let by_policy = match self.rollout.schedule {
             Schedule::Immediate => return (is_on, policy.immediate.jitter_seconds, 0),
@@ -401,7 +414,7 @@ impl Settings {
             .is_some_and(|window| window.start <= now && now < window.end && started >= window.start);
         let under_way = self.has_acknowledged(host_record)
             && now < after(started, i64::from(jitter) + i64::from(group.timeout_seconds));
-        let is_told = policy.enabled && !is_halted && (in_window || under_way);
+        let is_told = is_on && record.paused.is_none() && !is_halted && (in_window || under_way);
         (is_told, jitter, if is_told { upgrade.attempt } else { 0 })
     }
 }

@@ -345,8 +345,7 @@ fn may_start(
     hold!(START, is_open, "{name}: started at {now}, outside its window");
     hold!(START, !before.is_halted() && !record.is_halted(), "{name}: started after a halt");
     hold!(START, settings.config.agent_auto_update.enabled, "{name}: started while updates are off");
-    let is_paused = settings.rollout.paused.is_some() || before.paused.is_some();
-    hold!(START, !is_paused, "{name}: started while paused");
+    hold!(START, !settings.is_paused(before), "{name}: started while paused");
     hold!(START, record.sealed && !record.admitting, "{name}: started before all members were added");
     for required in settings.required(name) {
         let state = records.group(&required).state;
@@ -376,6 +375,8 @@ fn is_fair(
     let has_it = settings.has_version(host_record);
     let is_on = settings.config.agent_auto_update.enabled;
     let is_lost = settings.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
+    let is_late = settings.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
+    let is_paused = settings.is_paused(&decision.before);
     is_here
         && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
@@ -397,11 +398,13 @@ fn is_fair(
             }
             HostTransition::Start => settings.doing(host_record, record.round) == Some(Doing::Ready),
             HostTransition::Revoke => {
-                let in_vain = record.window.is_none() && settings.goes_in_vain(host_record);
+                let is_stopped = record.window.is_none() || is_paused;
+                let in_vain = is_stopped && settings.goes_in_vain(host_record);
+                let is_refused = settings.is_held(host_record) || settings.is_called_off(host_record);
                 in_flight
                     && !has_it
                     && !settings.is_undone(host_record)
-                    && (settings.is_held(host_record) || in_vain)
+                    && (is_refused || in_vain || is_paused && is_late && !is_lost)
             }
             HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
@@ -413,11 +416,7 @@ fn is_fair(
             }
             HostTransition::Finish(AttemptEnd::Lost) => is_on && in_flight && !has_it && is_lost,
             HostTransition::Finish(AttemptEnd::TimedOut) => {
-                is_on
-                    && in_flight
-                    && !has_it
-                    && !is_lost
-                    && settings.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now)
+                is_on && !is_paused && in_flight && !has_it && !is_lost && is_late
             }
         }
 }
@@ -603,6 +602,7 @@ fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
         return Ok(());
     }
     let is_over = settings.is_held(host)
+        || settings.is_called_off(host)
         || settings.is_undone(host)
         || settings.has_version(host)
         || world.servers.iter().any(|server| {
@@ -611,7 +611,8 @@ fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
             lost.into_iter().chain(timed_out).any(|at| at <= now)
         });
     hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
-    let is_in_vain = record.window.is_none() && settings.goes_in_vain(host);
+    let is_stopped = record.window.is_none() || settings.is_paused(record);
+    let is_in_vain = is_stopped && settings.goes_in_vain(host);
     hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");
     Ok(())
 }

@@ -134,9 +134,11 @@ pub(super) fn said(request: &PageRequest) -> String {
     match (request.query.get("done"), group) {
         ("run", Some(group)) => format!("Executing auto-update for group '{group}' immediately."),
         ("pause", Some(group)) => {
-            format!("Group '{group}' is paused: hosts in flight finish, no more are started.")
+            format!("Group '{group}' is paused: no host is told to upgrade; those that have switched finish.")
         }
-        ("pause", None) => "The rollout is paused: hosts in flight finish, no more are started.".into(),
+        ("pause", None) => {
+            "The rollout is paused: no host is told to upgrade; those that have switched finish.".into()
+        }
         ("resume", Some(group)) => format!("Group '{group}' goes on."),
         ("resume", None) => "The rollout goes on.".into(),
         ("mark-done", Some(group)) => {
@@ -213,8 +215,10 @@ fn in_words(
 fn finish(in_flight: u32) -> String {
     match in_flight {
         0 => "No host is in flight.".into(),
-        1 => "The host in flight finishes, and is counted.".into(),
-        many => format!("The {many} hosts in flight finish, and are counted."),
+        1 => "The host in flight finishes if it has switched, and is counted; otherwise it waits.".into(),
+        many => format!(
+            "Of the {many} hosts in flight, those that have switched finish, and are counted; the others wait."
+        ),
     }
 }
 

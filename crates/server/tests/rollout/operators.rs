@@ -5,7 +5,7 @@ use refit_proto::nodes::v1::DeleteNodeRequest;
 use refit_proto::resources::v1::DeleteResourceRequest;
 use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_proto::rollouts::v1 as wire;
-use refit_types::{HostId, Outcome};
+use refit_types::{HostId, HostRecord, Outcome};
 use serde_json::json;
 use tonic::Code;
 
@@ -112,7 +112,14 @@ async fn hosts_are_listed_by_outcome_and_removed_with_what_is_counted_of_them() 
     }
     assert_eq!(paged, ids(&world.hosts_of("canary", "unchanged").await), "page by page");
 
-    // Nothing starts meanwhile, so that each removal is seen by itself.
+    // Nothing starts meanwhile, so that each removal is seen by itself. Starts that are acknowledged outlast that.
+    let acknowledge = |host: &mut HostRecord| {
+        let attempt = host.upgrade.as_ref().unwrap().attempt;
+        host.report.as_mut().unwrap().hint_acknowledged = attempt;
+    };
+    for host in &world.flying("canary").await[..2] {
+        world.change(*host, acknowledge).await;
+    }
     world.pause("canary").await.unwrap();
     for outcome in ["upgraded", "failed", "timed_out", "in_flight", "held", "away", "unchanged"] {
         let before = world.records().await.remove("canary").unwrap();

@@ -87,6 +87,8 @@ pub struct State {
     pub agent_proxy: Option<&'static str>,
     /// The control planes that were asked.
     pub asked: Vec<String>,
+    /// Whether `find` names the version with `false`.
+    pub not_due: bool,
     pub woken_for: Option<u64>,
     wanted: Option<Version>,
     starts: u64,
@@ -396,7 +398,9 @@ impl<G: Platform> ControlPlane for Client<'_, G> {
         }
         let (version, attempt) =
             (state.wanted.clone().expect("a version that is wanted"), state.attempt.max(1));
-        Ok(Answer { version, edition: Edition::Oss, auto_update: true, jitter_seconds: 0, attempt })
+        let auto_update = !state.not_due;
+        let attempt = if auto_update { attempt } else { 0 };
+        Ok(Answer { version, edition: Edition::Oss, auto_update, jitter_seconds: 0, attempt })
     }
 
     fn fetch(&self, answer: &Answer) -> Result<(), FetchError> {

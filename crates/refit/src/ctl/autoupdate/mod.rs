@@ -55,7 +55,7 @@ pub(crate) enum Command {
         #[arg(long)]
         group: String,
     },
-    /// Start no more hosts; those that are in flight finish
+    /// Tell no host to upgrade; those that have switched finish
     #[command(
         after_help = "Examples:\n  refitctl autoupdate pause\n  refitctl autoupdate pause --group prod-group"
     )]
@@ -134,7 +134,7 @@ async fn set_paused(global: &Global, group: Option<String>, paused: bool) -> Res
     }
     let what = group.as_ref().map_or("The rollout".into(), |group| format!("Group '{group}'"));
     let message = match paused {
-        true => format!("{what} is paused: hosts in flight finish, no more are started."),
+        true => format!("{what} is paused: no host is told to upgrade; those that have switched finish."),
         false => format!("{what} goes on."),
     };
     output::done(global.format, &json!({ "group": group, "paused": paused }), message)
