@@ -102,6 +102,39 @@ async fn a_version_that_connects_and_then_dies_is_a_failure_of_the_rollout() {
     assert!(hosts.to_string().contains("rolled back by its updater at health"), "{hosts}");
 }
 
+/// Configuration management runs `enable` again and again, and new hosts are made at night.
+#[tokio::test]
+async fn while_the_rollout_is_paused_a_new_host_gets_what_works_and_a_known_one_stays() {
+    let cluster = Cluster::start().await;
+    let image = cluster.installed();
+    let supervisor = Supervisor::start(&cluster, &image);
+    supervisor.runs("1.2.3").await;
+    supervisor.obeys(json!({"set_updates": false}));
+    eventually("the whole fleet runs 1.2.3", PATIENCE, async || {
+        cluster.ask(&["autoupdate", "status"])["last_good_version"] == "1.2.3"
+    })
+    .await;
+    cluster.ask(&["autoupdate", "pause"]);
+    cluster.ask(&["autoupdate", "update", "--set-agent-version=1.2.4"]);
+
+    let enable = |image: &Image| {
+        said(&image.update(&["enable", "--proxy", &cluster.address, "--ca-pin", &cluster.pin]))
+    };
+    let stays = enable(&image);
+    assert!(stays.contains("1.2.3 stays until the cluster wants 1.2.4 on this host"), "{stays}");
+    let new = Image { root: cluster.folder.path().join("new") };
+    assert_eq!(enable(&new), "Installed 1.2.3.\n");
+    let status = cluster.server.ctl(&["autoupdate", "status"]).good();
+    assert!(
+        status.contains("New hosts get: v1.2.3, the last version whose rollout ended well\n"),
+        "{status}"
+    );
+
+    cluster.ask(&["autoupdate", "resume"]);
+    let newer = Image { root: cluster.folder.path().join("newer") };
+    assert_eq!(enable(&newer), "Installed 1.2.4.\n");
+}
+
 /// The archive does not match its checksum. The host stays in flight and tries again; it times out with that reason, and
 /// arrives late when the archive has been mended.
 #[tokio::test]

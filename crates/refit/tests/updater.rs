@@ -244,3 +244,34 @@ async fn two_updaters_never_work_side_by_side() {
         std::fs::remove_dir_all(&image.root).unwrap();
     }
 }
+
+#[tokio::test]
+async fn enable_waits_until_the_cluster_wants_the_version_here() {
+    let cluster = Cluster::start().await;
+    cluster.choose("1.2.3");
+    cluster.ask(&["autoupdate", "pause"]);
+    let image = Image { root: cluster.folder.path().join("image") };
+    let enable = |more: &[&str]| {
+        image.update(&[&["enable", "--proxy", &cluster.address, "--ca-pin", &cluster.pin], more].concat())
+    };
+    let refused = enable(&[]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.contains("the rollout of 1.2.3 is paused, and the control plane has no version"), "{told}");
+    assert!(!image.root.join("var/lib/refit/active").exists());
+    said(&enable(&["--now"]));
+    assert_eq!(image.active(), "1.2.3");
+
+    // The agent has joined: what configuration management runs again changes nothing before the host's turn.
+    std::fs::write(image.root.join("var/lib/refit/host_uuid"), "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55\n")
+        .unwrap();
+    cluster.ask(&["autoupdate", "resume"]);
+    let closed = format!("--set-start-hour={}", refit_testbed::far_hour());
+    cluster.ask(&["autoupdate", "update", "--schedule", "regular", &closed, "--set-window-hours=1"]);
+    cluster.ask(&["autoupdate", "update", "--set-agent-version=1.2.4"]);
+    let kept = said(&enable(&[]));
+    assert!(kept.contains("1.2.3 stays until the cluster wants 1.2.4 on this host"), "{kept}");
+    assert_eq!(image.active(), "1.2.3");
+    said(&enable(&["--now"]));
+    assert_eq!(image.active(), "1.2.4");
+}

@@ -374,6 +374,7 @@ fn everything_happens() {
         "scheduled",
         "succeeded",
         "halted",
+        "Ended well",
     ] {
         assert!(tally.get(expected).is_some_and(|count| *count >= 2), "{expected} in {tally:?}");
     }

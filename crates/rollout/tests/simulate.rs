@@ -6,7 +6,7 @@ mod fleets;
 
 use fleets::{at, fleet, group, hosts, simulation, three};
 use proptest::prelude::*;
-use refit_rollout::{Behaviour, Cohort, Outcomes, Share, Simulation, Timeline};
+use refit_rollout::{Behaviour, Cohort, GroupTimeline, Outcomes, Share, Simulation, Timeline};
 use refit_types::{GroupState, HostLimit};
 
 fn behaviour(fail: &str, hang: &str, die: &str) -> Behaviour {
@@ -209,7 +209,12 @@ proptest! {
         let timeline = simulation.run().unwrap();
         check_conserved(&timeline);
         prop_assert!(!timeline.limit_passed, "{timeline:?}");
-        prop_assert!(timeline.finished, "{timeline:?}");
+        let is_stuck = |group: &&GroupTimeline| {
+            group.waiting.as_ref().is_some_and(|why| why.starts_with("blocked: "))
+        };
+        let stuck = timeline.groups.iter().find(is_stuck);
+        prop_assert_eq!(timeline.finished, stuck.is_none(), "{:?}", timeline);
+        prop_assert_eq!(stuck.map_or(0, |group| group.outcomes.upgraded + group.outcomes.not_started), 0);
         for group in &timeline.groups {
             prop_assert!(group.most_in_flight <= group.limit);
             if group.opened.is_none() {

@@ -16,6 +16,8 @@ mod hints;
 mod history;
 #[path = "rollout/levels.rs"]
 mod levels;
+#[path = "rollout/new_hosts.rs"]
+mod new_hosts;
 #[path = "rollout/operators.rs"]
 mod operators;
 #[path = "rollout/outage.rs"]

@@ -252,6 +252,9 @@ pub struct RolloutRecord {
     /// Since when an operator keeps every group from starting hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
+    /// The version whose rollout last ended well, in this epoch or before: what new hosts get while a rollout is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_good: Option<Version>,
     /// The feature level that a server needs: one below it makes no decisions and tells no host to upgrade.
     #[serde(default, skip_serializing_if = "FeatureLevel::is_none")]
     pub level: FeatureLevel,
@@ -283,8 +286,8 @@ impl RolloutRecord {
         schedule: Schedule,
         began_at: Timestamp,
     ) -> Self {
-        let (paused, level, unknown) = Default::default();
-        Self { epoch, fingerprint, version, schedule, began_at, paused, level, unknown }
+        let (paused, last_good, level, unknown) = Default::default();
+        Self { epoch, fingerprint, version, schedule, began_at, paused, last_good, level, unknown }
     }
 }
 

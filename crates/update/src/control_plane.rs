@@ -13,6 +13,8 @@ use crate::{Disk, Layout, Profile};
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// The longest jitter that a configuration may have; what a server says beyond it is cut.
 const MAX_JITTER_SECONDS: u32 = 3600;
+/// What is shown of the reason why a version is withheld, in characters.
+const MAX_WORD: usize = 32;
 
 /// Called with how many bytes have arrived, and how many there are in total if that is known.
 pub type OnProgress<'a> = Box<dyn Fn(u64, Option<u64>) + Send + Sync + 'a>;
@@ -56,6 +58,21 @@ struct FindResponse {
     agent_update_jitter_seconds: u64,
     #[serde(default)]
     agent_update_attempt: u64,
+    #[serde(default)]
+    agent_version_withheld: Option<String>,
+}
+
+impl From<FindResponse> for Answer {
+    fn from(response: FindResponse) -> Self {
+        Self {
+            version: response.agent_version,
+            edition: response.server_edition,
+            auto_update: response.agent_auto_update,
+            jitter_seconds: response.agent_update_jitter_seconds.min(MAX_JITTER_SECONDS.into()) as u32,
+            attempt: response.agent_update_attempt,
+            withheld: response.agent_version_withheld.map(|word| word.chars().take(MAX_WORD).collect()),
+        }
+    }
 }
 
 impl HttpsControlPlane<'_> {
@@ -79,8 +96,8 @@ impl HttpsControlPlane<'_> {
         urls
     }
 
-    fn request_find(&self) -> Result<FindResponse, String> {
-        let host = self.host().map(|host| format!("?host={host}")).unwrap_or_default();
+    fn request_find(&self, host: Option<HostId>) -> Result<FindResponse, String> {
+        let host = host.map(|host| format!("?host={host}")).unwrap_or_default();
         let url = format!("https://{}/v1/webapi/find{host}", self.proxy);
         let patience = Patience::new(self.limits.answer, Interrupt::never());
         let opened = self.answers.open(&url, 0, &patience).map_err(|error| error.to_string())?;
@@ -92,14 +109,11 @@ impl HttpsControlPlane<'_> {
 
 impl ControlPlane for HttpsControlPlane<'_> {
     fn find(&self) -> Result<Answer, HostError> {
-        let response = self.request_find().map_err(HostError)?;
-        Ok(Answer {
-            version: response.agent_version,
-            edition: response.server_edition,
-            auto_update: response.agent_auto_update,
-            jitter_seconds: response.agent_update_jitter_seconds.min(MAX_JITTER_SECONDS.into()) as u32,
-            attempt: response.agent_update_attempt,
-        })
+        self.request_find(self.host()).map(Answer::from).map_err(HostError)
+    }
+
+    fn find_for_new_host(&self) -> Result<Answer, HostError> {
+        self.request_find(None).map(Answer::from).map_err(HostError)
     }
 
     fn fetch(&self, answer: &Answer) -> Result<(), FetchError> {

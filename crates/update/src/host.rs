@@ -188,6 +188,9 @@ pub trait ControlPlane: Debug + Send + Sync {
     /// What this host should run, and whether to go there now.
     fn find(&self) -> Result<Answer, HostError>;
 
+    /// What a host should run that has just come: asked without this host's UUID.
+    fn find_for_new_host(&self) -> Result<Answer, HostError>;
+
     /// Downloads a version and unpacks it; it is complete on the disk when this returns.
     fn fetch(&self, answer: &Answer) -> Result<(), FetchError>;
 }
@@ -216,4 +219,7 @@ pub struct Answer {
     pub jitter_seconds: u32,
     /// The attempt, as the control plane counts it; 0 if it does not.
     pub attempt: u64,
+    /// Why a host that is not known should not install the version, in a word: its rollout is `halted` or `paused`, and no
+    /// other has ended well.
+    pub withheld: Option<String>,
 }

@@ -8,6 +8,7 @@ mod clock;
 mod config;
 mod control_plane;
 mod disk;
+mod enable;
 mod environment;
 mod failure;
 mod health;
@@ -47,6 +48,7 @@ pub use clock::SystemClock;
 pub use config::Config;
 pub use control_plane::{HttpsControlPlane, OnProgress};
 pub use disk::{Disk, FileKind, RealDisk, create_dirs_durably, point_durably, write_durably};
+pub use enable::NotEnabled;
 pub use environment::Environment;
 pub use failure::{FailedStep, StepFailed, UnknownStep};
 pub use host::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use refit_types::{ConfigError, Version};
 
+use crate::enable::NotEnabled;
 use crate::failure::StepFailed;
 use crate::host::HostError;
 
@@ -87,6 +88,9 @@ pub enum UpdateError {
         /// The agent's configuration.
         config: String,
     },
+    /// There is no version to enable.
+    #[error(transparent)]
+    NotEnabled(#[from] NotEnabled),
     /// The disk refused.
     #[error("{what} cannot be used: {source}")]
     Disk {

@@ -61,6 +61,8 @@ pub(crate) enum Plan {
 pub(crate) enum Postponed {
     /// The control plane wants the version, but not on this host yet.
     NotDue { version: Version },
+    /// The same, on a host for which updates are being enabled.
+    NotYet { version: Version, current: Version },
     /// The control plane wanted this host to go to the version, and no longer does.
     CalledOff { version: Version },
     /// The version failed on this host: not before that time, unless in a new attempt.
@@ -75,6 +77,10 @@ impl From<Postponed> for Outcome {
             Postponed::NotDue { version } => {
                 Self::Nothing(format!("{version} is wanted, and this host is not to go there yet"))
             }
+            Postponed::NotYet { version, current } => Self::Nothing(format!(
+                "updates are enabled, and {current} stays until the cluster wants {version} on this host; \
+                 `enable --now` installs {version} at once"
+            )),
             Postponed::CalledOff { version } => Self::CalledOff { version },
             Postponed::HoldBack { version, step, reason, until } => Self::Nothing(format!(
                 "{version} failed at {step} ({reason}); it is tried again at {until}, or in a new attempt"

@@ -219,6 +219,7 @@ mod tests {
             attempt: 7,
             jitter_seconds: 0,
             edition: refit_types::Edition::Oss,
+            withheld: None,
         };
         let result = CommandResult {
             config: &Config::default(),

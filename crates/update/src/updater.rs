@@ -8,9 +8,10 @@ use refit_types::{UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::disk::{create_dirs_durably, remove_dir_durably};
+use crate::enable::{self, NotEnabled, Standing};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Packages};
+use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Moment, Packages};
 use crate::outcome::{Outcome, UpdateError};
 use crate::plan::{
     Facts, NotAsked, Plan, Postponed, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
@@ -90,13 +91,14 @@ impl Updater<'_> {
         }
     }
 
-    /// Installs the version that the cluster wants, now, and enables updates. Options that are not given keep what is
-    /// configured.
+    /// Enables updates, and installs the version that the cluster wants. A host that the cluster knows changes its version
+    /// only when it is told to, or if `is_urgent`. Options that are not given keep what is configured.
     pub fn enable(
         &self,
         proxy: Option<String>,
         base_urls: Option<Vec<String>>,
         ca_pin: Option<String>,
+        is_urgent: bool,
         connector: &dyn Connector,
     ) -> Result<Outcome, UpdateError> {
         let Environment { disk, layout, profile, service, .. } = self.environment;
@@ -116,9 +118,23 @@ impl Updater<'_> {
         remove_dir_durably(disk, &layout.removed_versions())
             .and_then(|()| create_dirs_durably(disk, &layout.versions(), 0o755))
             .map_err(|source| UpdateError::Disk { what: "the directory of versions", source })?;
-        let answer = &control_plane.find().map_err(UpdateError::ControlPlane)?;
-        log_answer(&endpoint.proxy, answer, Urgency::Now);
-        let outcome = match self.plan(&state, answer, Urgency::Now) {
+        let standing = self.environment.standing(state.active.as_ref())?;
+        let answer = &match is_urgent {
+            true => control_plane.find().map_err(UpdateError::ControlPlane)?,
+            false => enable::ask(&*control_plane, &standing)?,
+        };
+        let urgency = match &standing {
+            Standing::Joined { .. } if !is_urgent => Urgency::Spread,
+            _ => Urgency::Now,
+        };
+        log_answer(&endpoint.proxy, answer, urgency);
+        let moment = self.environment.clock.moment();
+        let facts = self.facts(&state, answer, urgency, &moment);
+        let plan = match is_urgent {
+            true => decide(facts),
+            false => enable::decide_enable(facts, &standing)?,
+        };
+        let outcome = match plan {
             Plan::Switch { version, confirm } => {
                 let asked = Asked { control_plane: &*control_plane, answer, proxy: &endpoint.proxy };
                 self.switch(&mut state, asked, &version, confirm)?
@@ -126,6 +142,9 @@ impl Updater<'_> {
             Plan::KeepActive { version, .. } => Outcome::Nothing(format!("{version} is active")),
             Plan::Postpone(postponed) => postponed.into(),
         };
+        if let (Outcome::CalledOff { version }, None) = (&outcome, &state.active) {
+            return Err(NotEnabled::CalledOff { version: version.clone() }.into());
+        }
         if matches!(outcome, Outcome::Undone { .. } | Outcome::Failed { .. } | Outcome::Obstructed { .. }) {
             return Ok(outcome);
         }
@@ -205,15 +224,25 @@ impl Updater<'_> {
     }
 
     fn plan(&self, state: &DiskState, answer: &Answer, urgency: Urgency) -> Plan {
-        decide(Facts {
+        decide(self.facts(state, answer, urgency, &self.environment.clock.moment()))
+    }
+
+    fn facts<'f>(
+        &self,
+        state: &'f DiskState,
+        answer: &'f Answer,
+        urgency: Urgency,
+        now: &'f Moment,
+    ) -> Facts<'f> {
+        Facts {
             config: &state.config,
             answer,
             active: state.active.as_ref(),
             status: &state.status,
             urgency,
-            now: &self.environment.clock.moment(),
+            now,
             jitter: Duration::from_secs((self.random)(answer.jitter_seconds.saturating_add(1)).into()),
-        })
+        }
     }
 
     /// Repairs what a run that was interrupted after its switch has left.

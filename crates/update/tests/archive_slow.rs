@@ -259,6 +259,7 @@ fn the_client_of_the_control_plane_tries_every_mirror_that_is_named() {
         auto_update: true,
         jitter_seconds: 0,
         attempt: 1,
+        withheld: None,
     };
     let mut control_plane =
         client(&server, &host, TransferLimits { archive: Duration::from_secs(2), ..limits() });

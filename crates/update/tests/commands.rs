@@ -217,7 +217,8 @@ fn a_version_whose_binaries_do_not_run_has_failed() {
 fn the_proxy_of_a_person_comes_before_that_of_the_agent_and_that_before_the_stored_one() {
     let host = Host::new();
     host.want("1.0.0");
-    let enable = |proxy: Option<&str>| host.updater().enable(proxy.map(str::to_owned), None, None, &host);
+    let enable =
+        |proxy: Option<&str>| host.updater().enable(proxy.map(str::to_owned), None, None, false, &host);
     let error = enable(None).unwrap_err().to_string();
     assert!(error.starts_with("no proxy is known: name it with --proxy, or in "), "{error}");
     enable(Some("one:3080")).unwrap();
@@ -239,7 +240,7 @@ fn old_versions_are_removed_by_an_enable_that_changes_nothing() {
     let old = host.layout.version(&host::version("0.9.0"));
     std::fs::create_dir_all(old.join("bin")).unwrap();
     std::fs::write(old.join("sha256"), "good").unwrap();
-    host.updater().enable(Some(host::PROXY.into()), None, None, &host).unwrap();
+    host.updater().enable(Some(host::PROXY.into()), None, None, false, &host).unwrap();
     assert!(!old.exists());
     assert!(host.layout.version(&host::version("1.0.0")).exists(), "the last that worked stays");
 }

@@ -275,7 +275,7 @@ fn an_installation_after_an_uninstallation_that_was_cut_leaves_nothing_of_it() {
         machine.lose_power(false);
         machine.recover_before_start(&what);
         machine.want("2.0.0");
-        machine.updater().enable(Some(PROXY.into()), None, None, &machine).unwrap();
+        machine.updater().enable(Some(PROXY.into()), None, None, false, &machine).unwrap();
         let tree = machine.tree();
         let left = tree.keys().find(|path| path.contains("versions.removed"));
         assert_eq!((machine.active().as_deref(), left), (Some("2.0.0"), None), "{what}");

@@ -70,6 +70,9 @@ enum Command {
         /// Where archives are, if not at the control plane; several are tried in turn
         #[arg(long, value_name = "URL,…", value_delimiter = ',')]
         base_url: Option<Vec<String>>,
+        /// Install the version at once, also if the cluster does not want it on this host yet
+        #[arg(long)]
+        now: bool,
     },
     /// Update the agent if it is due
     #[command(after_help = "Examples:\n  refit-update update\n  refit-update update --now")]
@@ -170,9 +173,9 @@ fn carry_out(host: &Host, command: Command) -> Result<(), Failure> {
             let lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
             update_with(host, Urgency::Now, &lock).and_then(|outcome| print_outcome(&outcome))
         }
-        Command::Enable { proxy, ca_pin, base_url } => {
+        Command::Enable { proxy, ca_pin, base_url, now } => {
             let _lock = host.wait_for_lock(PATIENCE, Wait::UntilItIsDone)?;
-            enable(host, proxy, ca_pin, base_url)
+            enable(host, proxy, ca_pin, base_url, now)
         }
         Command::Uninstall if host.is_bare()? => print_uninstalled(false),
         other => {
@@ -277,10 +280,11 @@ fn enable(
     proxy: Option<String>,
     ca_pin: Option<CaPin>,
     base_urls: Option<Vec<String>>,
+    is_urgent: bool,
 ) -> Result<(), Failure> {
     host.roll_back_interrupted()?;
     let ca_pin = ca_pin.map(|pin| pin.to_string());
-    print_outcome(&host.with_updater(|updater| updater.enable(proxy, base_urls, ca_pin, host))?)
+    print_outcome(&host.with_updater(|updater| updater.enable(proxy, base_urls, ca_pin, is_urgent, host))?)
 }
 
 /// The commands that do not ask the control plane.

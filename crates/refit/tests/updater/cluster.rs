@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A control plane with archives of two versions, and of one whose agent does not run.
 pub struct Cluster {
     pub folder: TempDir,
-    server: Server,
+    pub server: Server,
     pub address: String,
     pub pin: String,
 }

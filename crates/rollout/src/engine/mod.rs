@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use refit_types::{GroupName, GroupRecord, HostId, Revision, Schedule};
 
 use crate::micros::Micros;
-use crate::{HostFacts, HostMap, Plan};
+use crate::{HostFacts, HostMap, Plan, Ungrouped};
 pub use decide::{Decision, InProgress, PlannedTransition};
 use group_index::{GroupIndex, Terms};
 pub(crate) use packed_host::PackedHost;
@@ -53,8 +53,7 @@ impl Engine {
                 groups: groups.collect(),
                 hosts: HostMap::default(),
                 policy: WindowCache::new(window),
-                ungrouped: 0,
-                ungrouped_on_version: 0,
+                ungrouped: Ungrouped::default(),
                 unreadable: None,
                 plan: Arc::new(plan),
             },
@@ -215,8 +214,10 @@ impl Engine {
                 self.view.unreadable = self.unreadable.values().next().cloned();
             }
             None => {
-                self.view.ungrouped -= 1;
-                self.view.ungrouped_on_version -= u32::from(host.on_version());
+                let ungrouped = &mut self.view.ungrouped;
+                ungrouped.hosts -= 1;
+                ungrouped.on_version -= u32::from(host.on_version());
+                ungrouped.behind -= u32::from(host.is_behind());
             }
         }
     }
@@ -231,8 +232,10 @@ impl Engine {
             }
             None if host.is_unreadable() => {}
             None => {
-                self.view.ungrouped += 1;
-                self.view.ungrouped_on_version += u32::from(host.on_version());
+                let ungrouped = &mut self.view.ungrouped;
+                ungrouped.hosts += 1;
+                ungrouped.on_version += u32::from(host.on_version());
+                ungrouped.behind += u32::from(host.is_behind());
             }
         }
     }

@@ -148,6 +148,11 @@ impl PackedHost {
         self.is(HELD)
     }
 
+    /// Whether it is connected and could have the version, and does not.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.on_version() && !self.held() && self.lost_since().is_none()
+    }
+
     pub(crate) fn acknowledged(&self) -> bool {
         self.is(ACKNOWLEDGED)
     }

@@ -10,7 +10,7 @@ use super::group_index::GroupIndex;
 use super::packed_host::PackedHost;
 use super::window_cache::WindowCache;
 use crate::micros::Micros;
-use crate::{Answer, BlockedBy, HostFacts, HostMap, Plan};
+use crate::{Answer, BlockedBy, HostFacts, HostMap, Plan, Stopped, Ungrouped};
 
 /// Every host and group of one epoch at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,9 +20,8 @@ pub struct RolloutView {
     pub(crate) groups: Vec<GroupView>,
     /// The window of hosts without a group.
     pub(crate) policy: WindowCache,
-    /// Hosts that no group takes, and how many of them have the version.
-    pub(crate) ungrouped: u32,
-    pub(crate) ungrouped_on_version: u32,
+    /// Hosts that no group takes.
+    pub(crate) ungrouped: Ungrouped,
     /// A record that cannot be read, of a host whose group is not known.
     pub(crate) unreadable: Option<Box<str>>,
 }
@@ -172,9 +171,9 @@ impl RolloutView {
         self.hosts.is_empty()
     }
 
-    /// How many hosts no group takes, and how many of them have the version.
-    pub fn ungrouped(&self) -> (u32, u32) {
-        (self.ungrouped, self.ungrouped_on_version)
+    /// The hosts that no group takes.
+    pub fn ungrouped(&self) -> Ungrouped {
+        self.ungrouped
     }
 
     /// How far a group is.
@@ -190,7 +189,9 @@ impl RolloutView {
             return Answer { auto_update: false, jitter_seconds: 0, attempt: 0 };
         }
         let grouped = host.and_then(|host| Some((host, host.group()?)));
-        let may_start = policy.enabled && self.plan.paused.is_none();
+        // Whether a host that is not known belongs to a group that has halted, nobody knows.
+        let is_held_up = self.plan.paused.is_some() || host.is_none() && self.stopped().is_some();
+        let may_start = policy.enabled && !is_held_up;
         match (self.plan.schedule, grouped) {
             (Schedule::Immediate, _) => {
                 Answer { auto_update: may_start, jitter_seconds: policy.immediate.jitter_seconds, attempt: 0 }
@@ -216,6 +217,13 @@ impl RolloutView {
                 }
             }
         }
+    }
+
+    /// Why the rollout is stopped, if it is.
+    pub fn stopped(&self) -> Option<Stopped> {
+        let readable = |group: &GroupView| !matches!(group.unreadable, Some(Unreadable::Group { .. }));
+        let records = self.groups.iter().map(|group| readable(group).then_some(&group.record));
+        Stopped::of(self.plan.paused.is_some(), records)
     }
 
     /// The attempt that a host's agent should wake its updater for now, if any: one that has not ended and that its

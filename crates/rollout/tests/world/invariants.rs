@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use refit_rollout::{AttemptEnd, Decision, Engine, HostTransition, PlannedTransition};
+use refit_rollout::{
+    AttemptEnd, Decision, Engine, HostTransition, NamedVersion, PlannedTransition, Ungrouped,
+};
 use refit_types::{GroupRecord, GroupState, HaltCause, HostId, HostRecord, Outcome, Upgrade};
 use uuid::Uuid;
 
@@ -27,6 +29,7 @@ pub const EPOCH: &str = "6: a new epoch resets everything, and nothing else begi
 pub const RUN: &str = "6: a group that is run by hand forgets its failures, and stays succeeded if it was";
 pub const TRANSITIONS: &str = "6: the transition of a host follows from what it did in this attempt";
 pub const ANSWERS: &str = "6: hosts are told what the records say";
+pub const GOOD: &str = "6: new hosts are named what works";
 pub const OUTCOME: &str = "6: a host's outcome does not change its answer";
 
 macro_rules! hold {
@@ -97,6 +100,7 @@ pub fn of_the_servers(world: &World) -> Held {
         );
         progress_is_counted(&server.cache, &server.engine, &world.store)?;
         answers_agree(&server.cache, &server.engine, now)?;
+        new_hosts_get_what_works(server)?;
     }
     Ok(())
 }
@@ -133,7 +137,11 @@ fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Hel
     let alone: Vec<_> =
         records.host_records().into_iter().filter(|host| settings.group_of(host).is_none()).collect();
     let have_it = alone.iter().filter(|host| settings.has_version(host)).count();
-    let expected = (alone.len() as u32, have_it as u32);
+    let is_behind = |host: &&&HostRecord| {
+        !settings.has_version(host) && !settings.is_held(host) && crate::model::lost_since(host).is_none()
+    };
+    let behind = alone.iter().filter(is_behind).count();
+    let expected = Ungrouped { hosts: alone.len() as u32, on_version: have_it as u32, behind: behind as u32 };
     hold!(
         PROGRESS,
         engine.view().ungrouped() == expected,
@@ -161,6 +169,22 @@ fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
         let expected = wanted.then_some(answer.attempt);
         hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
     }
+    Ok(())
+}
+
+/// What a server names to hosts that it does not know, and what it takes for a rollout that has ended well.
+fn new_hosts_get_what_works(server: &Server) -> Held {
+    let (settings, record) = (server.cache.settings(), |name: &str| server.cache.group(name));
+    let last_good = settings.rollout.last_good.as_ref();
+    let named = match NamedVersion::for_new_host(server.engine.view().stopped(), last_good) {
+        NamedVersion::Target => Some(&settings.rollout.version),
+        NamedVersion::LastGood(good) => Some(good),
+        NamedVersion::Withheld(_) => None,
+    };
+    let expected = settings.named_to_strangers(record);
+    hold!(GOOD, named == expected, "{named:?} is named to new hosts, not {expected:?}");
+    let ended = settings.has_ended_well(&server.cache.host_records(), record);
+    hold!(GOOD, server.has_ended_well() == ended, "it is {ended} that all ended well");
     Ok(())
 }
 

@@ -246,7 +246,21 @@ impl World {
         }
         let in_vain = is_up_to_date && stored == 0 && !commits.is_empty();
         hold!(SETTLES, !in_vain, "what was decided on all there is was refused");
-        Ok(stored)
+        Ok(stored + usize::from(self.keep_good_version(number)))
+    }
+
+    /// A server stores the version of a rollout that has ended well; whether it did.
+    fn keep_good_version(&mut self, number: usize) -> bool {
+        let (server, mut settings) = (&self.servers[number], self.settings().clone());
+        let is_current = server.cache.settings.revision == self.store.records.settings.revision;
+        let is_kept = settings.rollout.last_good.as_ref() == Some(&settings.rollout.version);
+        if is_kept || !is_current || server.is_behind_its_cache() || !server.has_ended_well() {
+            return false;
+        }
+        settings.rollout.last_good = Some(settings.rollout.version.clone());
+        self.store.put_settings(settings, self.now);
+        *self.tally.entry("Ended well".into()).or_default() += 1;
+        true
     }
 
     /// A transaction reaches the store; whether it was stored.

@@ -1,8 +1,8 @@
 //! One server of the property tests: its cache of the store, its engine, and its pending commits.
 
 use jiff::{SignedDuration, Timestamp};
-use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, apply_transition};
-use refit_types::{GroupRecord, HostId, HostRecord, Revision};
+use refit_rollout::{Decision, Engine, HostFacts, InProgress, Plan, apply_transition, has_ended_well};
+use refit_types::{Group, GroupRecord, HostId, HostRecord, Revision};
 
 use super::store::{Change, Event, Records, Store, Stored};
 use crate::model;
@@ -184,6 +184,12 @@ impl Server {
         let hosts = self.cache.hosts.values().filter_map(|stored| stored.value.as_ref()?.upgrade.as_ref());
         self.cache.groups.values().any(|stored| stored.value.epoch > epoch)
             || hosts.into_iter().any(|upgrade| upgrade.epoch > epoch)
+    }
+
+    /// Whether it takes the rollout for one that has ended well.
+    pub fn has_ended_well(&self) -> bool {
+        let record = |group: &Group| Some(self.cache.group(group.name.as_str()));
+        has_ended_well(&self.engine.plan().groups, record, Some(self.engine.view().ungrouped()))
     }
 
     /// What it decides now, as transactions that are yet to be stored.

@@ -48,9 +48,10 @@ impl Form {
             r#","agent_update_jitter_seconds":"#,
             jitter,
         ];
-        let end = match attempt {
-            None => ["}}\n", "", ""],
-            Some(attempt) => [r#"},"agent_update_attempt":"#, attempt, "}\n"],
+        let end = match (attempt, answer.withheld) {
+            (Some(attempt), _) => [r#"},"agent_update_attempt":"#, attempt, "}\n"],
+            (None, Some(stopped)) => [r#"},"agent_version_withheld":""#, stopped.as_str(), "\"}\n"],
+            (None, None) => ["}}\n", "", ""],
         };
         let parts = || {
             [&self.head]
@@ -74,6 +75,7 @@ impl Form {
             .with(&[u8::from(answer.auto_update)])
             .with(&answer.jitter_seconds.to_le_bytes())
             .with(&answer.attempt.to_le_bytes());
+        let hash = answer.withheld.map_or(hash, |stopped| hash.with(stopped.as_str().as_bytes()));
         let mut tag = [b'"'; 18];
         for (place, byte) in tag[1..17].chunks_exact_mut(2).zip(hash.0.to_be_bytes()) {
             place.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
@@ -120,12 +122,13 @@ impl Digits {
 mod tests {
     use std::collections::BTreeSet;
 
+    use refit_rollout::Stopped;
     use serde_json::{Value, json};
 
     use super::*;
 
     fn answer(version: &str, auto_update: bool, jitter_seconds: u32, attempt: u64) -> Answer {
-        Answer { version: version.into(), auto_update, jitter_seconds, attempt }
+        Answer { version: version.into(), auto_update, jitter_seconds, attempt, withheld: None }
     }
 
     fn filled(edition: Edition, answer: &Answer) -> String {
@@ -165,6 +168,21 @@ mod tests {
                 "agent_update_attempt": 7,
             })
         );
+    }
+
+    #[test]
+    fn a_version_that_new_hosts_should_not_install_is_marked() {
+        let withheld = |withheld| Answer { withheld, ..answer("15.1.1", false, 0, 0) };
+        let document: Value =
+            serde_json::from_str(&filled(Edition::Oss, &withheld(Some(Stopped::Halted)))).unwrap();
+        assert_eq!(
+            (&document["agent_version"], &document["agent_auto_update"]),
+            (&json!("15.1.1"), &json!(false))
+        );
+        assert_eq!(document["agent_version_withheld"], "halted");
+        let tags = [None, Some(Stopped::Halted), Some(Stopped::Paused)]
+            .map(|stopped| Form::new(Edition::Oss).tag(&withheld(stopped)));
+        assert!(tags[0] != tags[1] && tags[1] != tags[2] && tags[0] != tags[2]);
     }
 
     /// A tag that changes with the build would make every host fetch again, and two servers disagree.

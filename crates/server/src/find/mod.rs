@@ -14,6 +14,7 @@ use axum::http::header::{
 };
 use axum::http::{Method, Response, StatusCode, request};
 use hyper::body::Bytes;
+use refit_rollout::Stopped;
 use refit_types::{Edition, HostId};
 
 pub(crate) use crate::find::conditional::none_match;
@@ -44,6 +45,8 @@ pub(crate) struct Answer {
     pub jitter_seconds: u32,
     /// Which of its attempts this is; 0 is none.
     pub attempt: u64,
+    /// Why a new host should not install the version: its rollout is stopped, and no other has ended well.
+    pub withheld: Option<Stopped>,
 }
 
 /// The endpoint.
@@ -147,7 +150,7 @@ mod tests {
         fn answer(&self, host: Option<HostId>) -> Answer {
             let known = host.is_some_and(|host| host.to_string() == KNOWN);
             let (jitter_seconds, attempt) = if known { (60, 3) } else { (0, 0) };
-            Answer { version: "15.1.1".into(), auto_update: known, jitter_seconds, attempt }
+            Answer { version: "15.1.1".into(), auto_update: known, jitter_seconds, attempt, withheld: None }
         }
     }
 

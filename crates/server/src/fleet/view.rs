@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use refit_backend::Revision;
-use refit_rollout::{HostMap, RolloutView};
+use refit_rollout::{HostMap, NamedVersion, RolloutView, Stopped};
 use refit_types::{HostId, HostRecord};
 use uuid::Uuid;
 
@@ -32,6 +32,8 @@ pub(crate) struct FleetView {
     pub(crate) snapshot: Arc<StoreSnapshot>,
     /// None before everything was read once, while no version is chosen, and while an epoch begins.
     pub(crate) rollout: Option<RolloutView>,
+    /// Why the rollout is stopped, while there is no view of it that says so.
+    pub(crate) stopped: Option<Stopped>,
     /// The version that `find` names.
     pub(crate) advertised: Arc<str>,
     /// When other servers were found gone.
@@ -83,12 +85,50 @@ impl FleetView {
 
     /// The update instruction for the host with this UUID, or for an unknown host.
     pub(crate) fn answer(&self, host: Option<HostId>, now: Timestamp) -> Answer {
-        let version = self.advertised.clone();
-        let Some(rollout) = self.rollout.as_ref().filter(|_| self.is_certain()) else {
-            return Answer { version, auto_update: false, jitter_seconds: 0, attempt: 0 };
+        let target = || Answer {
+            version: self.advertised.clone(),
+            auto_update: false,
+            jitter_seconds: 0,
+            attempt: 0,
+            withheld: None,
         };
-        let refit_rollout::Answer { auto_update, jitter_seconds, attempt } = rollout.answer(host, now);
-        Answer { version, auto_update, jitter_seconds, attempt }
+        match self.named_to(host) {
+            NamedVersion::LastGood(good) => Answer { version: good.to_string().into(), ..target() },
+            NamedVersion::Withheld(stopped) => Answer { withheld: Some(stopped), ..target() },
+            NamedVersion::Target => {
+                let rollout = self.rollout.as_ref().filter(|_| self.is_certain());
+                let Some(rollout) = rollout else { return target() };
+                let refit_rollout::Answer { auto_update, jitter_seconds, attempt } =
+                    rollout.answer(host, now);
+                Answer { auto_update, jitter_seconds, attempt, ..target() }
+            }
+        }
+    }
+
+    /// Which version a host is named. A UUID is unknown only after all records were read.
+    fn named_to(&self, host: Option<HostId>) -> NamedVersion<'_> {
+        if host.is_some_and(|host| !self.is_loaded || self.has(host)) {
+            return NamedVersion::Target;
+        }
+        let last_good = self.snapshot.rollout().and_then(|plan| plan.last_good.as_ref());
+        NamedVersion::for_new_host(self.stopped_now(), last_good)
+    }
+
+    /// Why the rollout is stopped, if it is, as far as this server can tell now.
+    fn stopped_now(&self) -> Option<Stopped> {
+        if self.last_store_contact.is_some() && self.snapshot.version.is_none() {
+            return None;
+        }
+        match &self.rollout {
+            _ if !self.is_certain() => Some(Stopped::Unclear),
+            Some(rollout) => rollout.stopped(),
+            None => self.stopped,
+        }
+    }
+
+    /// Whether there is a record of the host.
+    fn has(&self, host: HostId) -> bool {
+        self.hosts.get(host).is_some() || self.unreadable.contains_key(&host)
     }
 
     /// The attempt for which a host's agent should wake its updater now; 0 where attempts are not counted.

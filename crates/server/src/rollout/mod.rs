@@ -3,6 +3,7 @@
 
 mod empty_groups;
 mod expiry;
+mod good_version;
 mod host_status;
 mod operator;
 mod status;
@@ -88,9 +89,10 @@ impl Rollouts {
             let asked = Instant::now();
             let reading = self.read_store().await?;
             let is_begun = self.begin_if_due(&reading).await?;
+            let kept = if is_begun { Ok(()) } else { self.keep_good_version(&reading).await };
             self.fleet.tick(reading, asked, is_regular).await;
             if !is_begun {
-                return Ok(());
+                return kept;
             }
         }
         Ok(())
@@ -132,6 +134,7 @@ impl Rollouts {
         for (key, expect) in reading.snapshot.unchanged()? {
             transaction = transaction.expect(&key, expect);
         }
+        let record = RolloutRecord { last_good: self.good_version(reading), ..record };
         transaction = transaction.put(&plan_key()?, encoded(&record)?);
         // The records of deleted groups are removed.
         let settings = reading.snapshot.settings();

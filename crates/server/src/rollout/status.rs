@@ -72,7 +72,7 @@ impl Rollouts {
         let window = rollout.and_then(|rollout| rollout.policy_window(now));
         let is_immediate = chosen.is_some_and(|chosen| chosen.agent_version_schedule == Schedule::Immediate);
         let window = window.filter(|_| !is_immediate);
-        let (hosts, on_version) = rollout.map_or((0, 0), RolloutView::ungrouped);
+        let hosts = rollout.map(RolloutView::ungrouped).unwrap_or_default();
         let schedule = chosen.map(|chosen| chosen.agent_version_schedule.as_str()).unwrap_or_default();
         wire::Rollout {
             enabled: settings.agent_auto_update.enabled,
@@ -84,13 +84,17 @@ impl Rollouts {
             paused_at: plan.and_then(|plan| plan.paused).map(timestamp),
             groups: rollout.map(|rollout| groups(rollout, now)).unwrap_or_default(),
             ungrouped: rollout.map(|_| wire::Ungrouped {
-                hosts,
-                on_version,
+                hosts: hosts.hosts,
+                on_version: hosts.on_version,
                 opens_at: window.map(|window| timestamp(window.start)),
                 closes_at: window.map(|window| timestamp(window.end)),
             }),
             now: Some(timestamp(now)),
             stopped: view.snapshot.unusable().unwrap_or_default(),
+            last_good_version: plan
+                .and_then(|plan| plan.last_good.as_ref())
+                .map(ToString::to_string)
+                .unwrap_or_default(),
         }
     }
 

@@ -50,13 +50,18 @@ impl Settings {
             jitter,
             attempt: if go && self.enabled { attempt } else { 0 },
         };
+        let epoch = records.values().map(|record| record.epoch).max().unwrap_or(0);
+        let is_halted = |record: &GroupRecord| record.epoch == epoch && record.is_halted();
+        // No version has ended well here, so new hosts are named this one all the same.
+        if host_record.is_none() && (self.paused || records.values().any(is_halted)) {
+            return told(false, 0, 0);
+        }
         if self.immediate {
             return told(!self.paused, IMMEDIATE_JITTER, 0);
         }
         // The policy's window is always open here.
         let by_policy = told(!self.paused, POLICY_JITTER, 0);
         let Some(host_record) = host_record else { return by_policy };
-        let epoch = records.values().map(|record| record.epoch).max().unwrap_or(0);
         let is_newcomer =
             |upgrade: &Upgrade| upgrade.newcomer.is_some_and(|newcomer| newcomer.epoch == epoch);
         let upgrade =

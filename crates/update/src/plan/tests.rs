@@ -55,6 +55,7 @@ impl Case {
             auto_update: self.auto_update,
             jitter_seconds: 600,
             attempt: self.attempt,
+            withheld: None,
         };
         let last_failure = self.failure.map(|(failed, step, attempt, _)| UpdateFailure {
             attempt,
@@ -289,6 +290,7 @@ fn an_update_that_could_not_begin_is_tried_again_after_a_growing_delay_that_surv
             auto_update,
             jitter_seconds: 600,
             attempt: 7,
+            withheld: None,
         };
         let (config, active, jitter) = (Config::default(), version("1.0.0"), Duration::from_secs(600));
         decide(Facts {

@@ -76,7 +76,7 @@ impl Machine {
         let is_enabled = Config::load(&self.platform, &self.layout.config())?.enabled;
         let outcome = match is_enabled {
             true => self.updater().update(Urgency::Due, self),
-            false => self.updater().enable(Some(PROXY.into()), None, None, self),
+            false => self.updater().enable(Some(PROXY.into()), None, None, false, self),
         };
         if !ran && !self.platform.is_cut() && self.active().is_some() {
             self.start_agent();

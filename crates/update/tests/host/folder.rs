@@ -65,7 +65,7 @@ impl Host<Folder> {
         self.want(version);
         match self.layout.config().exists() {
             true => self.updater().update(urgency, self).unwrap(),
-            false => self.updater().enable(Some(PROXY.into()), None, None, self).unwrap(),
+            false => self.updater().enable(Some(PROXY.into()), None, None, false, self).unwrap(),
         }
     }
 

@@ -89,8 +89,12 @@ pub struct State {
     pub asked: Vec<String>,
     /// Whether `find` names the version with `false`.
     pub not_due: bool,
+    /// Why `find` withholds it from new hosts.
+    pub withheld: Option<&'static str>,
     pub woken_for: Option<u64>,
     wanted: Option<Version>,
+    /// What new hosts are named, if not the same.
+    pub wanted_by_new: Option<Version>,
     starts: u64,
     /// Since the boot.
     pub milliseconds: u64,
@@ -135,6 +139,11 @@ impl<G: Platform> Host<G> {
     /// Has these versions, and no others, never become healthy.
     pub fn break_versions(&self, broken: &[&str]) {
         self.state.lock().unwrap().broken = broken.iter().map(|text| version(text)).collect();
+    }
+
+    /// Whether the agent has joined.
+    fn has_joined(&self) -> bool {
+        self.platform.disk().kind(&self.layout.data().join("host_uuid")).unwrap().is_some()
     }
 
     /// What the control plane says from now on.
@@ -400,7 +409,15 @@ impl<G: Platform> ControlPlane for Client<'_, G> {
             (state.wanted.clone().expect("a version that is wanted"), state.attempt.max(1));
         let auto_update = !state.not_due;
         let attempt = if auto_update { attempt } else { 0 };
-        Ok(Answer { version, edition: Edition::Oss, auto_update, jitter_seconds: 0, attempt })
+        let withheld = state.withheld.filter(|_| !self.0.has_joined()).map(str::to_owned);
+        Ok(Answer { version, edition: Edition::Oss, auto_update, jitter_seconds: 0, attempt, withheld })
+    }
+
+    fn find_for_new_host(&self) -> Result<Answer, HostError> {
+        let answer = self.find()?;
+        let state = self.0.state.lock().unwrap();
+        let version = state.wanted_by_new.clone().unwrap_or(answer.version);
+        Ok(Answer { version, attempt: 0, withheld: state.withheld.map(str::to_owned), ..answer })
     }
 
     fn fetch(&self, answer: &Answer) -> Result<(), FetchError> {

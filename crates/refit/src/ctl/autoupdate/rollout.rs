@@ -20,8 +20,19 @@ pub(super) struct Rollout {
     /// Why the server that answered makes no decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<String>,
+    /// What new hosts get while the rollout is paused or has halted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_good_version: Option<String>,
     #[serde(skip)]
     pub(super) now: Timestamp,
+}
+
+impl Rollout {
+    /// The version that new hosts get instead, if they do.
+    pub(super) fn instead(&self) -> Option<&str> {
+        let is_stopped = self.paused_at.is_some() || self.groups.iter().any(|group| group.state == "halted");
+        self.last_good_version.as_deref().filter(|good| is_stopped && *good != self.version)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -96,6 +107,7 @@ impl From<wire::Rollout> for Rollout {
             began_at: moment(rollout.began_at),
             paused_at: moment(rollout.paused_at),
             stopped: some(rollout.stopped),
+            last_good_version: some(rollout.last_good_version),
             groups: rollout.groups.into_iter().map(|group| Group::read(group, now)).collect(),
             ungrouped: rollout.ungrouped.map(|ungrouped| Ungrouped {
                 hosts: ungrouped.hosts,

@@ -65,6 +65,9 @@ pub(super) fn text(rollout: &Rollout) -> String {
     if let Some(began) = rollout.began_at {
         lines.push(format!("Rolling out since: {}", output::moment(began, rollout.now)));
     }
+    if let Some(good) = rollout.instead() {
+        lines.push(format!("New hosts get: v{good}, the last version whose rollout ended well"));
+    }
     lines.push(String::new());
     match rollout.schedule.as_deref() {
         Some("immediate") => {

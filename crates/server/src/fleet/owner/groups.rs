@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use refit_backend::Revision;
-use refit_rollout::Engine;
+use refit_rollout::{Engine, Stopped};
 use refit_types::{GroupName, GroupRecord};
 
 use super::Owner;
@@ -73,6 +73,25 @@ impl Owner {
             let value = record.ok_or_else(unreadable);
             self.groups.insert(name, Versioned { value, revision });
         }
+    }
+
+    /// Why the rollout is stopped, by the records that are kept here while there is no engine.
+    pub(super) fn stopped_without_engine(&self) -> Option<Stopped> {
+        if self.engine.is_some() {
+            return None;
+        }
+        if self.snapshot.unusable().is_some() {
+            return Some(Stopped::Unclear);
+        }
+        let rollout = self.snapshot.rollout()?;
+        // None while an epoch begins: nothing has halted in it.
+        let groups = self.snapshot.current_plan().map(|plan| plan.groups).unwrap_or_default();
+        let records = groups.iter().filter_map(|group| self.groups.get(&group.name));
+        let current = records.filter_map(|group| match &group.value {
+            Ok(record) => (record.epoch == rollout.epoch).then_some(Some(record)),
+            Err(_) => Some(None),
+        });
+        Stopped::of(rollout.paused.is_some(), current)
     }
 
     /// How many records of groups cannot be read.

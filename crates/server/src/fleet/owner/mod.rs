@@ -279,6 +279,7 @@ impl Owner {
             counters: self.records.counters.clone(),
             snapshot: self.snapshot.clone(),
             rollout: self.engine.as_ref().map(|engine| engine.view().clone()),
+            stopped: self.stopped_without_engine(),
             advertised: self.advertised.clone(),
             deaths: self.deaths.clone(),
             last_store_contact: self.last_store_contact,
