@@ -33,7 +33,9 @@ pub enum ServiceState {
     Running,
     /// It should run, but fails: it starts, ends and is started again.
     Failing,
-    /// It is not supposed to run.
+    /// The service manager is about to start it, and waits for something else first, as at boot.
+    Queued,
+    /// It does not run, and nothing is about to start it.
     Stopped,
 }
 

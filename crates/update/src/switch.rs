@@ -112,6 +112,7 @@ impl Environment<'_> {
             Manager::Present => None,
         };
         let state = self.service.state().map_err(FailedStep::Service.failed())?;
+        self.refuse_queued(state)?;
         self.refuse_masked(state)?;
         if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
@@ -139,6 +140,26 @@ impl Environment<'_> {
                 Ok(Switched::Undone(self.roll_back_after(journal, failure, state, control_plane)))
             }
         }
+    }
+
+    /// A version could not prove itself in time while its start waits for something else. Nothing has changed, so the next
+    /// try finds the agent started.
+    fn refuse_queued(&self, state: ServiceState) -> Result<(), StepFailed> {
+        match state {
+            ServiceState::Queued => Err(FailedStep::Service.failure(format!(
+                "{unit} is about to be started and waits for other units (`systemctl list-jobs`)",
+                unit = self.layout.unit()
+            ))),
+            ServiceState::Running | ServiceState::Failing | ServiceState::Stopped => Ok(()),
+        }
+    }
+
+    /// Whether a service that does not run is started with the new version. The agent of a first installation may have no
+    /// configuration yet; its operator starts it.
+    fn is_to_be_started(&self, journal: &Journal) -> Result<bool, StepFailed> {
+        let config = self.disk.kind(&self.layout.agent_config()).map_err(FailedStep::Service.failed())?;
+        let is_configured = journal.from.is_some() || journal.backed_up || config.is_some();
+        Ok(is_configured && self.service.is_enabled().map_err(FailedStep::Service.failed())?)
     }
 
     /// A service that is masked while it runs could be stopped, and never started again.
@@ -277,7 +298,7 @@ impl Environment<'_> {
                 self.record_unproved(journal, attempt).map_err(FailedStep::Settle.failed())?;
                 let runs =
                     self.service.state().map_err(FailedStep::Service.failed())? != ServiceState::Stopped;
-                let starts = is_managed && self.service.is_enabled().map_err(FailedStep::Service.failed())?;
+                let starts = is_managed && self.is_to_be_started(journal)?;
                 if !runs && !starts {
                     tracing::info!(
                         "{unit} does not run and is not started; {to} is proved at its next start, or undone"

@@ -126,7 +126,8 @@ impl Environment<'_> {
             }
             return Ok(None);
         };
-        if self.service.state().map_err(FailedStep::Service.failed())? == ServiceState::Stopped {
+        let state = self.service.state().map_err(FailedStep::Service.failed())?;
+        if matches!(state, ServiceState::Stopped | ServiceState::Queued) {
             tracing::info!("{version} is not proved: it has not been started since it was installed");
             return Ok(None);
         }

@@ -171,7 +171,8 @@ impl Updater<'_> {
         service.set_updates(true).map_err(FailedStep::Service.failed())?;
         tracing::info!("Updates are enabled");
         let outcome = self.save_status(&mut state, Some(answer), outcome)?;
-        if let Some(active) = state.active.clone() {
+        // A switch has done so itself, and what is held may be wanted on the disk later.
+        if let (Outcome::Nothing(_), Some(active)) = (&outcome, state.active.clone()) {
             self.remove_old_versions(&state, &active);
         }
         Ok(outcome)

@@ -264,3 +264,49 @@ fn an_enabled_service_that_does_not_run_is_started_and_must_prove_itself() {
     assert!(matches!(host.update("4.0.0", Urgency::Due), Outcome::Undone { .. }));
     assert_eq!((host.active().as_deref(), host.runs()), (Some("3.0.0"), None), "as it was before");
 }
+
+/// Nobody has configured the agent yet: it could only fail.
+#[test]
+fn a_first_installation_is_started_once_its_agent_is_configured() {
+    for is_configured in [false, true] {
+        let host = Host::new();
+        host.change_state(|state| state.is_enabled = true);
+        if is_configured {
+            let config = host.layout.agent_config();
+            std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+            std::fs::write(config, "refit: {}").unwrap();
+        }
+        host.want("1.0.0");
+        host.updater().enable(Some(host::PROXY.into()), None, None, false, &host).unwrap();
+        assert_eq!((host.active().as_deref(), host.runs().is_some()), (Some("1.0.0"), is_configured));
+        assert_eq!(host.layout.proved(&host::version("1.0.0")).exists(), is_configured);
+    }
+}
+
+/// As at boot: its start waits for other units, and would have to be waited for without knowing how long.
+#[test]
+fn nothing_is_switched_while_the_service_is_about_to_be_started() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| (state.running, state.is_enabled, state.is_queued) = (None, true, true));
+    let obstructed = host.update("2.0.0", Urgency::Due);
+    let Outcome::Obstructed { failure, .. } = obstructed else { panic!("{obstructed:?}") };
+    assert!(failure.reason.contains("is about to be started"), "{failure}");
+    assert_eq!(host.active().as_deref(), Some("1.0.0"));
+    host.start_agent();
+    assert!(matches!(host.update("2.0.0", Urgency::Now), Outcome::Switched { .. }));
+    assert_eq!(host.runs().as_deref(), Some("2.0.0"));
+}
+
+/// It was downloaded, and may be wanted again.
+#[test]
+fn an_enable_that_is_held_removes_no_version() {
+    let host = Host::new();
+    for version in ["2.0.0", "3.0.0"] {
+        host.goes_to(version);
+    }
+    host.want("1.0.0");
+    let held = host.updater().enable(Some(host::PROXY.into()), None, None, false, &host).unwrap();
+    assert!(matches!(held, Outcome::Held(_)), "{held:?}");
+    assert!(host.layout.version(&host::version("1.0.0")).exists());
+}

@@ -28,6 +28,8 @@ struct Scenario {
     /// Versions that were switched to before, in order.
     history: &'static [&'static str],
     deed: Deed,
+    /// Whether the agent does not run, although its service is enabled.
+    is_stopped: bool,
     /// Versions that never become healthy.
     broken: &'static [&'static str],
     ends_on: Option<&'static str>,
@@ -40,11 +42,12 @@ enum Deed {
     Uninstall,
 }
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "first install",
         history: &[],
         deed: Deed::SwitchTo("1.0.0"),
+        is_stopped: false,
         broken: &[],
         ends_on: Some("1.0.0"),
     },
@@ -52,6 +55,15 @@ const SCENARIOS: [Scenario; 6] = [
         name: "upgrade",
         history: &["1.0.0"],
         deed: Deed::SwitchTo("2.0.0"),
+        is_stopped: false,
+        broken: &[],
+        ends_on: Some("2.0.0"),
+    },
+    Scenario {
+        name: "upgrade of a stopped service",
+        history: &["1.0.0"],
+        deed: Deed::SwitchTo("2.0.0"),
+        is_stopped: true,
         broken: &[],
         ends_on: Some("2.0.0"),
     },
@@ -59,6 +71,7 @@ const SCENARIOS: [Scenario; 6] = [
         name: "failed upgrade",
         history: &["1.0.0"],
         deed: Deed::SwitchTo("2.0.0"),
+        is_stopped: false,
         broken: &["2.0.0"],
         ends_on: Some("1.0.0"),
     },
@@ -66,6 +79,7 @@ const SCENARIOS: [Scenario; 6] = [
         name: "downgrade",
         history: &["1.0.0", "2.0.0"],
         deed: Deed::SwitchTo("1.0.0"),
+        is_stopped: false,
         broken: &[],
         ends_on: Some("1.0.0"),
     },
@@ -73,6 +87,7 @@ const SCENARIOS: [Scenario; 6] = [
         name: "back to what was left",
         history: &["1.0.0", "2.0.0", "1.0.0"],
         deed: Deed::SwitchTo("2.0.0"),
+        is_stopped: false,
         broken: &[],
         ends_on: Some("2.0.0"),
     },
@@ -80,6 +95,7 @@ const SCENARIOS: [Scenario; 6] = [
         name: "uninstall",
         history: &["1.0.0", "2.0.0"],
         deed: Deed::Uninstall,
+        is_stopped: false,
         broken: &[],
         ends_on: None,
     },
@@ -92,6 +108,10 @@ impl Scenario {
             machine.switch_to(version).unwrap();
             // The first one is installed before its agent runs, and proved by the next run.
             machine.switch_to(version).unwrap();
+        }
+        if self.is_stopped {
+            let mut state = machine.state.lock().unwrap();
+            (state.running, state.is_enabled) = (None, true);
         }
         machine.break_versions(self.broken);
         machine
@@ -254,9 +274,8 @@ fn after_a_kill(scenario: &Scenario, uncut: &Uncut, cut: usize, what: &str) {
     scenario.run(&machine);
     machine.platform.power_on(false);
     machine.recover_online(what);
-    if let Deed::SwitchTo(_) = scenario.deed
-        && !scenario.history.is_empty()
-    {
+    let ran_before = !scenario.history.is_empty() && !scenario.is_stopped;
+    if let (Deed::SwitchTo(_), true) = (&scenario.deed, ran_before) {
         machine.assert_sound(what);
     }
     run_to_the_end(scenario, &machine, what);

@@ -7,7 +7,7 @@ use refit_testbed::{Ran, eventually};
 
 use crate::archives::{DEAD, EXITS};
 use crate::cluster::PATIENCE;
-use crate::host::Host;
+use crate::host::{Host, drop_in};
 
 const FOLDER: &str = "/root/race";
 
@@ -130,6 +130,60 @@ async fn a_masked_service_is_neither_restarted_nor_called_proved() {
     assert_eq!(host.shows("ActiveState"), "inactive");
     host.systemctl(&["unmask", "refit"]);
     host.systemctl(&["start", "refit"]);
+    host.settles_on("1.2.4").await;
+}
+
+/// An enabled service is one that should run, so the new version is started and seen at work.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enabled_service_that_does_not_run_is_started_with_the_new_version() {
+    let host = Host::enabled().await;
+    host.update(&["update"]).good();
+    host.systemctl(&["stop", "refit"]);
+    host.goes_to("1.2.4");
+    host.settles_on("1.2.4").await;
+    host.mark("of 1.2.4");
+
+    host.systemctl(&["stop", "refit"]);
+    host.cluster.choose(EXITS);
+    let undone = host.update(&["update"]);
+    assert_eq!(undone.code, Some(1), "{undone:?}");
+    assert!(undone.stderr.contains(&format!("{EXITS} was tried and undone at health")), "{undone:?}");
+    assert_eq!((host.active(), host.marks()), ("1.2.4".into(), vec!["of 1.2.4".into()]));
+    assert_eq!(host.shows("ActiveState"), "inactive", "as it was left");
+    let failure = host.status()["last_failure"].clone();
+    assert_eq!((&failure["version"], &failure["step"]), (&EXITS.into(), &"health".into()));
+    let again = host.update(&["update"]).good();
+    assert!(again.contains(&format!("{EXITS} failed at health")), "{again}");
+
+    host.systemctl(&["disable", "refit"]);
+    host.cluster.choose("1.2.5");
+    host.update(&["update"]).good();
+    assert_eq!((host.active(), host.shows("ActiveState")), ("1.2.5".into(), "inactive".into()));
+    assert_eq!(host.status()["unproved"], true, "nobody wants it to run");
+}
+
+/// As at boot, where it may wait for a disk or a network.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_waits_for_others_is_not_updated_before_it_runs() {
+    let host = Host::enabled().await;
+    host.update(&["update"]).good();
+    let wait = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'until [ -e /root/go ]; do sleep 0.1; done'\n";
+    std::fs::write(host.machine.path("/etc/systemd/system/slow.service"), wait).unwrap();
+    drop_in(&host.machine, "refit.service", "[Unit]\nAfter=slow.service\n");
+    host.systemctl(&["daemon-reload"]);
+    host.systemctl(&["stop", "refit"]);
+    host.systemctl(&["start", "--no-block", "slow", "refit"]);
+
+    host.cluster.choose("1.2.4");
+    let refused = host.update(&["update", "--now"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("refit.service is about to be started"), "{refused:?}");
+    assert_eq!((host.active(), &host.status()["last_failure"]), ("1.2.3".into(), &().into()));
+
+    std::fs::write(host.machine.path("/root/go"), "").unwrap();
+    host.connects().await;
+    assert_eq!(host.runs(), "1.2.3");
+    host.update(&["update", "--now"]).good();
     host.settles_on("1.2.4").await;
 }
 

@@ -53,7 +53,7 @@ impl Service for Systemd {
 
     fn state(&self) -> Result<ServiceState, HostError> {
         let (good, said, error) =
-            self.systemctl(&["show", "--property=ActiveState", "--property=MainPID", &self.unit])?;
+            self.systemctl(&["show", "--property=ActiveState,MainPID,Job", &self.unit])?;
         if !good {
             return Err(HostError(format!("systemd does not report the state of {}: {error}", self.unit)));
         }
@@ -62,6 +62,7 @@ impl Service for Systemd {
             "active" | "reloading" => ServiceState::Running,
             "activating" if property("MainPID=") != "0" => ServiceState::Running,
             "activating" => ServiceState::Failing,
+            "inactive" | "failed" if !matches!(property("Job="), "" | "0") => ServiceState::Queued,
             "failed" if self.is_enabled()? => ServiceState::Failing,
             _ => ServiceState::Stopped,
         })

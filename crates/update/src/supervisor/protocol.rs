@@ -34,6 +34,7 @@ pub(crate) enum Response {
 enum StateName {
     Running,
     Failing,
+    Queued,
     Stopped,
 }
 

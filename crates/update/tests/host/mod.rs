@@ -67,6 +67,8 @@ pub struct State {
     pub ignores_stop: bool,
     /// What the service manager says while no agent runs.
     pub is_failing: bool,
+    /// The service manager is about to start the agent.
+    pub is_queued: bool,
     /// Nothing runs the agent.
     pub is_unmanaged: bool,
     /// Somebody starts the agent while the units are read.
@@ -271,6 +273,7 @@ impl<G: Platform> Service for Host<G> {
             match state.running {
                 Some(_) if !state.is_unmanaged => ServiceState::Running,
                 _ if state.is_failing => ServiceState::Failing,
+                _ if state.is_queued => ServiceState::Queued,
                 _ => ServiceState::Stopped,
             }
         })
