@@ -49,7 +49,7 @@ fn plain_documents_are_accepted_and_every_default_can_be_shown() {
                         "name": "all", "agents": {}, "days": ["*"], "start_hour": 0, "jitter_seconds": 0,
                         "timezone": "UTC", "window_hours": 4, "max_in_flight": "100%", "timeout_seconds": 60,
                         "failure_seconds": 0, "max_failed_before_halt": "0%", "max_timeout_before_halt": "10%",
-                        "requires": [],
+                        "requires": [], "allow_empty": false,
                     }],
                     "critical": [],
                 },
@@ -201,7 +201,7 @@ fn every_error_of_a_field_is_told_with_its_place_at_once() {
             "regular[3].timeout_seconds: expected a whole number from 30 to 900, found 29",
             "regular[3].colour: is not a known field; expected one of name, agents, days, start_hour, jitter_seconds, \
              timezone, window_hours, max_in_flight, timeout_seconds, failure_seconds, max_failed_before_halt, \
-             max_timeout_before_halt, requires",
+             max_timeout_before_halt, requires, allow_empty",
             "regular[4].agents: expected a map, found []",
             "regular[4].days: expected a list of days, found \"*\"",
             "regular[4].start_hour: expected a whole number from 0 to 23, found 1.5",

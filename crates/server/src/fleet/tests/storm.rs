@@ -32,7 +32,7 @@ async fn an_operator_does_not_wait_behind_a_fleet_that_reports() {
 
     bare.rollouts.set_paused(None, true, "alice").await.unwrap();
     assert!(bare.rollouts.status().paused_at.is_some(), "it is in force when the call returns");
-    assert!(bare.fleet.answer(Some(host(1))).auto_update, "who was told goes on");
+    assert!(!bare.fleet.answer(Some(host(1))).auto_update, "who was told is not told any more");
     let answered = reporting.try_join_next();
     assert!(answered.is_none(), "those who report are still waiting: {answered:?}");
     assert!(held.held() <= 512 + 256, "{} writes at once", held.held());
