@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{UpdateFailure, UpdateTarget, UpdaterStatus, Version};
+use refit_types::{FailedAgent, UpdateFailure, UpdateTarget, UpdaterStatus, Version};
 use tokio::time::Instant;
 
 use crate::{AgentError, FindAnswer, Joined, SimulatedAgent};
@@ -242,7 +242,12 @@ fn failure(answer: &FindAnswer) -> Option<UpdateFailure> {
         attempt: answer.agent_update_attempt,
         version: answer.agent_version.parse::<Version>().ok()?,
         step: "health".into(),
-        reason: "the agent did not become ready".into(),
+        reason: "the agent ended (exit status 3)".into(),
         at: Timestamp::now(),
+        agent: Some(Box::new(FailedAgent {
+            ended: Some("exit status 3".into()),
+            seen_dead_at: Some(Timestamp::now()),
+            last_lines: vec!["error: /etc/refit.yaml: unknown field `labls` at line 3".into()],
+        })),
     })
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use clap_complete::Shell;
 use jiff::{Timestamp, Unit};
+use refit_types::FailedAgent;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -90,6 +91,21 @@ pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
 /// A time in UTC, to the second.
 pub(crate) fn utc(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// How the agent of a version that failed ended, and its last lines.
+pub(crate) fn failed_agent(agent: &FailedAgent) -> Vec<String> {
+    let FailedAgent { ended, seen_dead_at, last_lines } = agent;
+    let at = seen_dead_at.map(|at| format!(", first seen at {}", utc(at))).unwrap_or_default();
+    let mut lines = vec![match ended {
+        Some(ended) => format!("its agent ended: {ended}{at}"),
+        None => "its agent still ran when it was judged".into(),
+    }];
+    if !last_lines.is_empty() {
+        lines.push("its last lines:".into());
+        lines.extend(last_lines.iter().map(|line| format!("| {line}")));
+    }
+    lines
 }
 
 /// Prints the completion script of a command.

@@ -1,7 +1,9 @@
 //! What the engine needs to know about a host, derived from its record and its connection.
 
 use jiff::Timestamp;
-use refit_types::{HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Upgrade, Version};
+use refit_types::{
+    FailedAgent, HostId, HostRecord, Outcome, Report, UpdateFailure, UpdaterStatus, Upgrade, Version,
+};
 
 use crate::Plan;
 use crate::host_transition::LONGEST_REASON;
@@ -125,6 +127,12 @@ impl HostFacts {
             (None, Some(Outcome::Failed { reason, .. })) => Some(reason.to_string()),
             _ => None,
         }
+    }
+
+    /// What is known of the agent of the host's failed attempt.
+    pub fn failed_agent<'a>(plan: &Plan, host_record: &'a HostRecord) -> Option<&'a FailedAgent> {
+        let attempt = host_record.upgrade.as_deref()?.attempt;
+        undone(plan, host_record.report.as_ref()?, attempt)?.agent.as_deref()
     }
 
     /// What keeps the host's updater from beginning the current attempt, in words. The host keeps its slot and its

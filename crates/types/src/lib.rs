@@ -48,6 +48,8 @@ pub use rollout_records::{
 pub use stored_word::StoredWord;
 pub use text_enum::UnknownWord;
 pub use unknown_fields::{Collector, UnknownFields};
-pub use updater_status::{BootMoment, UpdateFailure, UpdateObstacle, UpdateTarget, UpdaterStatus};
+pub use updater_status::{
+    BootMoment, FailedAgent, UpdateFailure, UpdateObstacle, UpdateTarget, UpdaterStatus,
+};
 pub use validation::{ValidationError, ValidationErrors};
 pub use version::Version;

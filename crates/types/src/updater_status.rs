@@ -131,6 +131,24 @@ pub struct UpdateFailure {
     pub reason: String,
     /// When.
     pub at: Timestamp,
+    /// What is known of the agent of that version; nothing if none was started, or its service manager says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<FailedAgent>>,
+}
+
+/// The agent of a version that failed, as its service manager saw it. Masked and bounded by the updater.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailedAgent {
+    /// How it ended, in words: its exit status or signal. Nothing if it was still running when it was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// When the updater first saw that it had ended, by the host's wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_dead_at: Option<Timestamp>,
+    /// The last lines that it wrote, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_lines: Vec<String>,
 }
 
 impl UpdateFailure {
@@ -196,6 +214,7 @@ mod tests {
                 step: step.into(),
                 reason: "404 Not Found".into(),
                 at: Timestamp::UNIX_EPOCH,
+                agent: None,
             }),
             ..UpdaterStatus::default()
         };

@@ -1,16 +1,15 @@
 //! One run of the agent: how it ended and what it wrote last. The service manager is asked for it when a version fails,
-//! so that the operator learns why; `masking` and the bounds here decide what leaves the host.
+//! so that the operator learns why; `masking` and the bounds here decide what is stored and what leaves the host.
 
 use std::fmt;
-use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
-use refit_types::{FailedAgent, UpdateFailure};
+use refit_types::FailedAgent;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, remove_if_present, write_durably};
-use crate::layout::Layout;
 use crate::masking::masked;
 
 /// Lines that are kept of an agent.
@@ -22,15 +21,16 @@ pub(crate) const MAX_LINE_CHARS: usize = 500;
 const MAX_SENT_LINE_CHARS: usize = 200;
 const MAX_SENT_BYTES: usize = 2048;
 
-/// The moment before an agent is started or reloaded, by what its service manager counts.
+/// The moment before an agent is started or reloaded, by what its service manager counts. Only the manager that made it
+/// knows what the numbers mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunMark {
-    /// The processes of the agent that have ended, or a number that changes when one ends.
+    /// A number that changes when a process of the agent ends.
     pub ended: u64,
     /// Automatic restarts of the agent.
     pub restarts: u64,
-    /// The last line that the agent wrote before.
-    pub line: u64,
+    /// Where the agent's output was at that moment.
+    pub output: u64,
 }
 
 /// How a process ended.
@@ -41,8 +41,17 @@ pub enum RunEnd {
     Exit(i32),
     /// By this signal.
     Signal(i32),
-    /// It was started again before it was seen.
+    /// It ended unseen, and the service manager has started another.
     Restarted,
+}
+
+impl From<ExitStatus> for RunEnd {
+    fn from(status: ExitStatus) -> Self {
+        match status.signal() {
+            Some(signal) => Self::Signal(signal),
+            None => Self::Exit(status.code().unwrap_or_default()),
+        }
+    }
 }
 
 impl fmt::Display for RunEnd {
@@ -53,7 +62,7 @@ impl fmt::Display for RunEnd {
                 Ok(signal) => write!(f, "signal {number} ({signal})"),
                 Err(_) => write!(f, "signal {number}"),
             },
-            Self::Restarted => write!(f, "it was started again"),
+            Self::Restarted => f.write_str("not seen, it was started again"),
         }
     }
 }
@@ -91,40 +100,6 @@ fn shortened(line: &str, most: usize) -> String {
     }
 }
 
-/// Keeps what is known of a version that failed, until the next one succeeds.
-pub(crate) fn keep(
-    disk: &dyn Disk,
-    layout: &Layout,
-    failure: &UpdateFailure,
-    agent: Option<&FailedAgent>,
-) -> io::Result<()> {
-    let UpdateFailure { attempt, version, step, reason, at, .. } = failure;
-    let mut text = format!(
-        "version: {version}\nattempt: {attempt}\nstep: {step}\nreason: {}\nat: {at}\n",
-        masked(reason)
-    );
-    if let Some(agent) = agent {
-        let moment = agent.seen_dead_at.map(|at| format!(", first seen at {at}")).unwrap_or_default();
-        if let Some(ended) = &agent.ended {
-            text += &format!("agent: {ended}{moment}\n");
-        }
-        text += "last lines:\n";
-        agent.last_lines.iter().for_each(|line| text += &format!("  {line}\n"));
-    }
-    write_durably(disk, &layout.failed_version(), text.as_bytes(), 0o600)
-}
-
-/// Removes it: a version has succeeded.
-pub(crate) fn forget(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
-    match disk.kind(&layout.failed_version())? {
-        Some(_) => {
-            remove_if_present(disk, &layout.failed_version())?;
-            disk.sync_dir(&layout.versions())
-        }
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +109,8 @@ mod tests {
         assert_eq!(RunEnd::Exit(3).to_string(), "exit status 3");
         assert_eq!(RunEnd::Signal(11).to_string(), "signal 11 (SIGSEGV)");
         assert_eq!(RunEnd::Signal(99).to_string(), "signal 99");
+        assert_eq!(RunEnd::from(ExitStatus::from_raw(0x300)), RunEnd::Exit(3));
+        assert_eq!(RunEnd::from(ExitStatus::from_raw(0x8b)), RunEnd::Signal(11), "with a core dump");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use refit_types::FailedAgent;
+
 /// The steps and their words in one list, so that none is left out when a word is read.
 macro_rules! steps {
     ($($(#[doc = $doc:literal])+ $step:ident => $word:literal,)+) => {
@@ -109,7 +111,7 @@ impl FailedStep {
 
     /// A failure of this step.
     pub(crate) fn failure(self, reason: impl fmt::Display) -> StepFailed {
-        StepFailed { step: self, reason: reason.to_string() }
+        StepFailed { step: self, reason: reason.to_string(), agent: None }
     }
 
     /// Turns an error into a failure of this step.
@@ -132,6 +134,8 @@ pub struct StepFailed {
     pub step: FailedStep,
     /// Why.
     pub reason: String,
+    /// What is known of the agent that was started, if one was.
+    pub agent: Option<Box<FailedAgent>>,
 }
 
 #[cfg(test)]

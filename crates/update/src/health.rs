@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use refit_types::Version;
 
+use crate::RunEnd;
 use crate::host::{Agent, Clock, Condition, StartId};
 
 /// How long the agent may take to become ready, on a slow host with a large database too.
@@ -17,24 +18,34 @@ const EVERY: Duration = Duration::from_millis(200);
 /// How long an answer of the control plane counts, so that failing hosts do not ask it five times a second.
 const REACHED_FOR: Duration = Duration::from_secs(5);
 
-/// The result of the wait.
+/// How often the service manager is asked whether the agent has ended.
+const END_EVERY: Duration = Duration::from_secs(1);
+
+/// An agent that is not healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The agent is healthy.
-    Healthy,
-    /// It is not, and why.
-    Unhealthy(String),
+pub(crate) struct Unhealthy {
+    /// Why, in words.
+    pub(crate) reason: String,
+    /// How it ended, if it has.
+    pub(crate) end: Option<RunEnd>,
 }
 
-/// Waits until an agent of the version, of another start than `before`, is healthy and stays so. `is_reachable` asks the control
-/// plane: an agent that is not connected is unhealthy only while the updater can reach it.
+/// Asked during the wait, besides the agent.
+pub(crate) struct Questions<'a> {
+    /// Whether the updater reaches the control plane: an agent that is not connected is unhealthy only then.
+    pub(crate) is_reachable: &'a dyn Fn() -> bool,
+    /// How the agent has ended since its start, if it has. One that has is unhealthy at once.
+    pub(crate) end: &'a dyn Fn() -> Option<RunEnd>,
+}
+
+/// Waits until an agent of the version, of another start than `before`, is healthy and stays so.
 pub(crate) fn wait(
     agent: &dyn Agent,
     clock: &dyn Clock,
-    is_reachable: &dyn Fn() -> bool,
+    Questions { is_reachable, end }: Questions<'_>,
     version: &Version,
     before: Option<&StartId>,
-) -> Verdict {
+) -> Result<(), Unhealthy> {
     let begin = clock.uptime();
     let asked = Cell::new(None::<(Duration, bool)>);
     let is_reachable = || match asked.get() {
@@ -45,14 +56,22 @@ pub(crate) fn wait(
             reached
         }
     };
+    let mut end_asked = None::<Duration>;
     let (mut good_since, mut last) = (None::<(Duration, Condition)>, "no agent answers".to_owned());
     loop {
         let now = clock.uptime();
+        let is_good = good_since.as_ref().is_some_and(|(at, _)| now.saturating_sub(*at) >= HOLDS_FOR);
+        if is_good || end_asked.is_none_or(|at| now.saturating_sub(at) >= END_EVERY) {
+            end_asked = Some(now);
+            if let Some(end) = end() {
+                return Err(Unhealthy { reason: format!("the agent ended ({end})"), end: Some(end) });
+            }
+        }
         match check(agent.condition(), &is_reachable, version, before) {
             Ok(condition) => match &good_since {
-                Some((at, first)) if first.start == condition.start => {
-                    if now.saturating_sub(*at) >= HOLDS_FOR {
-                        return Verdict::Healthy;
+                Some((_, first)) if first.start == condition.start => {
+                    if is_good {
+                        return Ok(());
                     }
                 }
                 _ => good_since = Some((now, condition)),
@@ -67,7 +86,8 @@ pub(crate) fn wait(
                 Some(_) => "the agent starts again and again".into(),
                 None => last,
             };
-            return Verdict::Unhealthy(format!("{reason} after {} s", WITHIN.as_secs()));
+            let reason = format!("{reason} after {} s", WITHIN.as_secs());
+            return Err(Unhealthy { reason, end: None });
         }
         clock.sleep(EVERY);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use refit_types::{BootMoment, Version};
 
-use crate::IdentityFacts;
+use crate::{IdentityFacts, RunEnd, RunMark};
 
 /// What the host could not do, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +82,21 @@ pub trait Service: Debug + Send + Sync {
 
     /// Starts or stops the units that run the updater on schedule.
     fn set_updates(&self, on: bool) -> Result<(), HostError>;
+
+    /// The moment before the agent is started or reloaded; nothing if the service manager cannot tell one run from another.
+    fn mark_run(&self) -> Option<RunMark> {
+        None
+    }
+
+    /// How the agent has ended since then, if it has.
+    fn end_since(&self, _mark: &RunMark) -> Option<RunEnd> {
+        None
+    }
+
+    /// The last lines that the agent has written since then, oldest first.
+    fn lines_since(&self, _mark: &RunMark) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Has the updater run soon, outside of its schedule, without waiting for it.
     fn request_update(&self) -> Result<(), HostError> {

@@ -182,6 +182,11 @@ impl Layout {
         self.versions().join("status.json")
     }
 
+    /// What is known of the last version that failed.
+    pub fn failure_log(&self) -> PathBuf {
+        self.versions().join("failure.log")
+    }
+
     /// The journal of a switch that is under way.
     pub fn journal(&self) -> PathBuf {
         self.versions().join("journal.json")

@@ -37,7 +37,14 @@ impl Environment<'_> {
     /// Files that were begun under another name and never got their own.
     fn remove_temporaries(&self) -> io::Result<()> {
         let layout = self.layout;
-        let own = [layout.active(), layout.active_back(), layout.journal(), layout.config(), layout.status()];
+        let own = [
+            layout.active(),
+            layout.active_back(),
+            layout.journal(),
+            layout.config(),
+            layout.status(),
+            layout.failure_log(),
+        ];
         let placed = links::written_paths(layout, self.profile).into_iter();
         let placed = placed.chain(units::written_paths(layout, self.profile));
         for path in own.into_iter().chain(placed) {

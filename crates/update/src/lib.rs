@@ -2,6 +2,7 @@
 //! healthy, and rolls back if it is not. It may be killed at any moment: the old or the new version is complete with
 //! its own database, and the next start finishes the switch or rolls it back.
 
+mod agent_run;
 pub mod archive;
 mod backup;
 mod clock;
@@ -11,6 +12,7 @@ mod disk;
 mod enable;
 mod environment;
 mod failure;
+mod failure_log;
 mod health;
 mod host;
 mod journal;
@@ -19,6 +21,7 @@ mod leftovers;
 mod links;
 mod lock;
 mod lock_request;
+mod masking;
 mod outcome;
 mod packages;
 mod plan;
@@ -36,6 +39,7 @@ mod unproved;
 mod updater;
 mod versions;
 
+pub use agent_run::{RunEnd, RunMark};
 pub use archive::{
     Download, HttpsOptions, HttpsSource, InstallError, Installed, Interrupt, Patience, Source, SourceError,
     TransferLimits, install,

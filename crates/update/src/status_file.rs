@@ -5,6 +5,7 @@ use std::io;
 
 use refit_types::{StoredWord, UpdateFailure, UpdateObstacle, UpdateTarget, UpdaterStatus, Version};
 
+use crate::agent_run::sent;
 use crate::config::Config;
 use crate::disk::write_durably;
 use crate::failure::{FailedStep, StepFailed};
@@ -127,6 +128,7 @@ fn add_failure(
         step: failure.step.as_str().into(),
         reason: failure.reason.clone(),
         at: at.wall,
+        agent: failure.agent.as_deref().map(sent).map(Box::new),
     });
     status.failed_at = Some(at.since_boot.clone());
     status.agent_update_time_last = Some(at.wall);

@@ -5,15 +5,16 @@ use std::io;
 
 use refit_types::Version;
 
+use crate::agent_run::failed_agent;
 use crate::backup::{back_up, back_up_foreign, check_backup, prepare_restore, restore};
 use crate::disk::{Disk, parent, point, point_durably, write_durably};
 use crate::environment::Environment;
 use crate::failure::{FailedStep, StepFailed};
-use crate::health::{self, Verdict};
+use crate::health::{self, Questions, Unhealthy};
 use crate::host::{ControlPlane, Manager, ProbeError, ServiceState, StartId};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::{BackupError, BackupSpec, RestoreConditions, Unproved, links, units};
+use crate::{BackupError, BackupSpec, RestoreConditions, RunMark, Unproved, links, units};
 
 /// What becomes of the agent's database in a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,6 +276,7 @@ impl Environment<'_> {
                 .map_err(FailedStep::Switch.failed())?;
         }
         let before = self.running_start();
+        let mut mark = self.service.mark_run();
         point(self.disk, &self.layout.active(), &self.layout.active_target(to))
             .map_err(FailedStep::Switch.failed())?;
         let mut state = state;
@@ -313,6 +315,7 @@ impl Environment<'_> {
                 } else {
                     tracing::info!("{unit} is enabled and does not run; starting it");
                 }
+                mark = self.service.mark_run();
                 self.service.start().map_err(FailedStep::Restart.failed())?;
             }
             (_, true) => tracing::info!("Reloaded {unit}"),
@@ -321,19 +324,21 @@ impl Environment<'_> {
                 tracing::info!("Started {unit}");
             }
         }
-        self.wait_until_healthy(to, before.as_ref(), &|| control_plane.find().is_ok())
-            .map_err(|reason| self.blame(reason))?;
+        self.wait_until_healthy(to, before.as_ref(), mark.as_ref(), &|| control_plane.find().is_ok())
+            .map_err(|unhealthy| self.blame(unhealthy, mark.as_ref()))?;
         Ok(Proof::Healthy)
     }
 
-    /// An agent that is not healthy is the fault of its version, unless its service manager has ended.
-    fn blame(&self, reason: String) -> StepFailed {
-        match self.service.manager() {
-            Ok(Manager::Absent(_)) => {
-                FailedStep::Service.failure(format!("{reason}; the supervisor of the agent has ended"))
-            }
-            _ => FailedStep::Health.failure(reason),
+    /// An agent that is not healthy is the fault of its version, unless its service manager has ended. Asks for what the
+    /// agent wrote, so it is called before anything is stopped.
+    pub(crate) fn blame(&self, Unhealthy { reason, end }: Unhealthy, mark: Option<&RunMark>) -> StepFailed {
+        if let Ok(Manager::Absent(_)) = self.service.manager() {
+            let reason = format!("{reason}; the supervisor of the agent has ended");
+            return FailedStep::Service.failure(reason);
         }
+        let seen_at = self.clock.now();
+        let agent = mark.map(|mark| failed_agent(end, seen_at, &self.service.lines_since(mark)));
+        StepFailed { agent: agent.map(Box::new), ..FailedStep::Health.failure(reason) }
     }
 
     /// The start of the agent that answers now: the one after a restart is another.
@@ -345,15 +350,14 @@ impl Environment<'_> {
         &self,
         version: &Version,
         before: Option<&StartId>,
+        mark: Option<&RunMark>,
         is_reachable: &dyn Fn() -> bool,
-    ) -> Result<(), String> {
-        match health::wait(self.agent, self.clock, is_reachable, version, before) {
-            Verdict::Healthy => {
-                tracing::info!("{version} is healthy");
-                Ok(())
-            }
-            Verdict::Unhealthy(reason) => Err(reason),
-        }
+    ) -> Result<(), Unhealthy> {
+        let end = || self.service.end_since(mark?);
+        let questions = Questions { is_reachable, end: &end };
+        health::wait(self.agent, self.clock, questions, version, before)?;
+        tracing::info!("{version} is healthy");
+        Ok(())
     }
 
     /// Rolls back after a failure; returns the failure, with what went wrong in the rollback added to it.
@@ -371,9 +375,12 @@ impl Environment<'_> {
         let more = match (rolled_back, &journal.from) {
             (Err(error), _) => format!("; the rollback failed at {error}; the next update repeats it"),
             (Ok(()), Some(from)) if state == ServiceState::Running => {
-                match self.wait_until_healthy(from, before.as_ref(), &|| control_plane.find().is_ok()) {
+                // It has worked before, so it may start as often as it takes.
+                match self.wait_until_healthy(from, before.as_ref(), None, &|| control_plane.find().is_ok()) {
                     Ok(()) => return failure,
-                    Err(reason) => format!("; {from} is active again and is not healthy either: {reason}"),
+                    Err(Unhealthy { reason, .. }) => {
+                        format!("; {from} is active again and is not healthy either: {reason}")
+                    }
                 }
             }
             (Ok(()), _) => return failure,

@@ -14,8 +14,8 @@ use crate::failure::{FailedStep, StepFailed};
 use crate::host::ServiceState;
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::status_file;
 use crate::versions::{active_version, is_complete};
+use crate::{failure_log, status_file};
 
 /// How often an agent may start before it has proved that it works.
 const MOST_STARTS: u32 = 3;
@@ -132,7 +132,8 @@ impl Environment<'_> {
             return Ok(None);
         }
         tracing::info!("{version} was installed while no agent ran; waiting until it is healthy");
-        match self.wait_until_healthy(&version, None, is_reachable) {
+        let mark = self.service.mark_run();
+        match self.wait_until_healthy(&version, None, mark.as_ref(), is_reachable) {
             Ok(()) => {
                 write_durably(self.disk, &self.layout.proved(&version), b"", 0o644)
                     .and_then(|()| Unproved::clear(self.disk, self.layout, &version))
@@ -140,9 +141,13 @@ impl Environment<'_> {
                     .map_err(FailedStep::Settle.failed())?;
                 Ok(None)
             }
-            Err(reason) => {
-                let failure = FailedStep::Health.failure(reason);
+            Err(unhealthy) => {
+                let failure = self.blame(unhealthy, mark.as_ref());
                 tracing::warn!("{version} failed at {failure}");
+                // Without its supervisor an agent proves nothing, neither way.
+                if !failure.step.blames_the_version() {
+                    return Err(failure);
+                }
                 self.disprove(&version, from, &record, true, failure).map(Some)
             }
         }
@@ -197,9 +202,12 @@ impl Environment<'_> {
         self.roll_back(&journal)?;
         let disproved =
             Disproved { version: version.clone(), from: from.clone(), attempt: record.attempt, failure };
-        if let Err(error) =
-            status_file::save_disproved(self.disk, self.layout, &disproved, &self.clock.moment())
-        {
+        let at = self.clock.moment();
+        let Disproved { attempt, failure, .. } = &disproved;
+        if let Err(error) = failure_log::write(self.disk, self.layout, version, *attempt, failure, &at) {
+            tracing::warn!("The log of the failure could not be saved: {error}");
+        }
+        if let Err(error) = status_file::save_disproved(self.disk, self.layout, &disproved, &at) {
             tracing::warn!("The failure could not be saved: {error}");
         }
         Ok(disproved)

@@ -19,7 +19,7 @@ use crate::plan::{
 use crate::status_file::{self, CommandResult, last_status, next_status};
 use crate::switch::{SwitchPlan, Switched, database_for};
 use crate::versions::{active_version, is_complete, remove_others};
-use crate::{RestoreConditions, Unproved, links, units};
+use crate::{RestoreConditions, Unproved, failure_log, links, units};
 
 const STOPPED: &str = "a command of an operator ended the download; the next update begins anew";
 const DISABLED: &str = "updates are disabled on this host; `refit-update enable` enables them";
@@ -453,6 +453,7 @@ impl Updater<'_> {
             .map_err(|source| UpdateError::Disk { what: "the record of an unproved version", source })?
             .is_some();
         let (at, active) = (clock.moment(), state.active.as_ref());
+        self.write_failure_log(answer, &at, &outcome);
         let result = CommandResult { config: &state.config, answer, active, at, unproved };
         let status = next_status(state.status.clone(), &result, &outcome);
         if status != state.status {
@@ -460,7 +461,24 @@ impl Updater<'_> {
                 .map_err(|source: io::Error| UpdateError::Disk { what: "the status", source })?;
             state.status = status;
         }
+        if state.status.last_failure.is_none()
+            && let Err(error) = failure_log::remove(disk, layout)
+        {
+            tracing::warn!("The log of the last failure could not be removed: {error}");
+        }
         Ok(outcome)
+    }
+
+    /// Keeps what is known of a version that failed; the status has a part of it.
+    fn write_failure_log(&self, answer: Option<&Answer>, at: &Moment, outcome: &Outcome) {
+        let (Outcome::Undone { version, failure } | Outcome::Failed { version, failure }) = outcome else {
+            return;
+        };
+        let Environment { disk, layout, .. } = self.environment;
+        let attempt = answer.map(|answer| answer.attempt).unwrap_or_default();
+        if let Err(error) = failure_log::write(disk, layout, version, attempt, failure, at) {
+            tracing::warn!("The log of the failure could not be saved: {error}");
+        }
     }
 }
 

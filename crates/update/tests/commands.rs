@@ -11,7 +11,7 @@ use std::path::Path;
 use folder::Folder;
 use host::Host;
 use refit_types::UpdaterStatus;
-use refit_update::{Outcome, RealDisk, Urgency, last_status};
+use refit_update::{Outcome, RealDisk, RunEnd, Urgency, last_status};
 
 impl Host<Folder> {
     /// Whether there was anything to remove. The lock of the command and the wake file of an agent exist in any case.
@@ -309,4 +309,46 @@ fn an_enable_that_is_held_removes_no_version() {
     let held = host.updater().enable(Some(host::PROXY.into()), None, None, false, &host).unwrap();
     assert!(matches!(held, Outcome::Held(_)), "{held:?}");
     assert!(host.layout.version(&host::version("1.0.0")).exists());
+}
+
+/// The first seconds tell: an agent that has ended is not waited for.
+#[test]
+fn an_agent_that_ends_is_judged_at_once_and_what_it_wrote_is_kept_until_the_next_success() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.break_versions(&["2.0.0", "3.0.0"]);
+    let lines: Vec<String> = (1..=30)
+        .map(|n| format!("line {n}"))
+        .chain(["joining with --token 6ac3a7390d7ae9beb543f169700ec9da".into()])
+        .collect();
+    host.change_state(|state| (state.crash, state.attempt) = (Some((RunEnd::Exit(3), lines)), 7));
+    let begin = host.state.lock().unwrap().milliseconds;
+    let Outcome::Undone { failure, .. } = host.update("2.0.0", Urgency::Due) else { panic!("it works") };
+    assert_eq!(failure.to_string(), "health: the agent ended (exit status 3)");
+    let took = host.state.lock().unwrap().milliseconds - begin;
+    assert!(took < 10_000, "it was waited for {took} ms, with the proof that 1.0.0 works again");
+
+    let stored = last_status(&RealDisk, &host.layout).last_failure.unwrap();
+    let agent = stored.agent.unwrap();
+    assert_eq!(agent.ended.as_deref(), Some("exit status 3"));
+    assert!(agent.seen_dead_at.is_some_and(|at| at <= stored.at));
+    assert_eq!((agent.last_lines.len(), agent.last_lines[0].as_str()), (20, "line 12"));
+    assert_eq!(agent.last_lines[19], "joining with --token ***");
+    let log = std::fs::read_to_string(host.layout.failure_log()).unwrap();
+    for part in ["version: 2.0.0\n", "attempt: 7\n", "agent: exit status 3\n", "  line 12\n", "--token ***\n"]
+    {
+        assert!(log.contains(part), "{part:?} in {log}");
+    }
+    assert!(!log.contains("6ac3a739"), "{log}");
+
+    // A build that hangs is waited for, and told apart.
+    host.change_state(|state| state.crash = None);
+    let Outcome::Undone { failure, .. } = host.update("3.0.0", Urgency::Due) else { panic!("it works") };
+    assert_eq!(failure.to_string(), "health: no agent answers after 60 s");
+    let log = std::fs::read_to_string(host.layout.failure_log()).unwrap();
+    assert!(log.contains("version: 3.0.0\n") && log.contains("agent: still ran\n"), "{log}");
+
+    assert!(matches!(host.update("4.0.0", Urgency::Due), Outcome::Switched { .. }));
+    assert!(!host.layout.failure_log().exists());
+    assert_eq!(last_status(&RealDisk, &host.layout).last_failure, None);
 }

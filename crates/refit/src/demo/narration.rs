@@ -7,7 +7,7 @@ use refit_types::Version;
 
 use super::fleet::GROUPS;
 use super::snapshot::{Seen, Snapshot};
-use crate::output::counted;
+use crate::output::{self, counted};
 
 /// What the closing text needs from the snapshots of a rollout.
 #[derive(Debug, Default)]
@@ -57,6 +57,8 @@ impl Narrator {
                  the step {:?}: {}.",
                 failure.step, failure.reason
             ));
+            let agent = failure.agent.as_deref().map(output::failed_agent).unwrap_or_default();
+            lines.extend(agent.into_iter().map(|line| format!("    {line}")));
             if let Some(version) = host.version.as_ref().filter(|_| host.is_connected) {
                 lines.push(format!(
                     "So {name} runs {version} again, with the database as it was before, and is connected."

@@ -286,6 +286,7 @@ mod tests {
             step: "health".into(),
             reason: "no agent answers".into(),
             at: jiff::Timestamp::UNIX_EPOCH,
+            agent: None,
         };
         let told_of = Seen { failure: Some(failure), outcome: "failed".into(), ..proves_old.clone() };
         let again = Seen { failure: None, ..host() };

@@ -369,5 +369,9 @@ fn text(status: &UpdaterStatus) -> String {
         let (version, step, reason) = (&failure.version, &failure.step, &failure.reason);
         facts.push(("Last failure", format!("{version} at {step}: {reason} ({})", output::utc(failure.at))));
     }
-    output::facts(facts)
+    let mut text = output::facts(facts);
+    if let Some(agent) = status.version_failure().and_then(|failure| failure.agent.as_deref()) {
+        output::failed_agent(agent).iter().for_each(|line| text += &format!("\n    {line}"));
+    }
+    text
 }

@@ -187,8 +187,14 @@ impl Follower {
         } else {
             let (version, attempt) = (new.parse().unwrap(), answer.agent_update_attempt);
             self.status.failures += 1;
-            self.status.last_failure =
-                Some(UpdateFailure { attempt, version, step: STEP.into(), reason: REASON.into(), at: now });
+            self.status.last_failure = Some(UpdateFailure {
+                attempt,
+                version,
+                step: STEP.into(),
+                reason: REASON.into(),
+                at: now,
+                agent: None,
+            });
         }
     }
 }

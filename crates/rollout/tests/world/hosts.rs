@@ -286,7 +286,7 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
     let updater = report.updater.get_or_insert_default();
     let failure = |attempt, version: &Version| {
         let (step, reason) = ("start".to_owned(), "it did not start".to_owned());
-        Some(UpdateFailure { attempt, version: version.clone(), step, reason, at: now })
+        Some(UpdateFailure { attempt, version: version.clone(), step, reason, at: now, agent: None })
     };
     match step {
         HostStep::Acknowledge => report.hint_acknowledged = attempt,
@@ -321,7 +321,7 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
         HostStep::Obstacle { older: true } => {
             let (step, reason) = ("download".to_owned(), "404 Not Found".to_owned());
             updater.last_failure =
-                Some(UpdateFailure { attempt, version: wanted.clone(), step, reason, at: now });
+                Some(UpdateFailure { attempt, version: wanted.clone(), step, reason, at: now, agent: None });
         }
         HostStep::Pin { version: number } => updater.pinned_version = Some(version(*number)),
         HostStep::Disable => updater.agent_updates_enabled = false,

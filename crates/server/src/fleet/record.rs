@@ -185,6 +185,7 @@ mod tests {
             step: "health".into(),
             reason: "x".repeat(1000),
             at: at(15),
+            agent: None,
         };
         failing.report.updater =
             Some(Box::new(UpdaterStatus { last_failure: Some(failure), ..UpdaterStatus::default() }));
@@ -214,6 +215,7 @@ mod tests {
                 step: "health".into(),
                 reason: reason.into(),
                 at: at(5),
+                agent: None,
             };
             let status = UpdaterStatus { last_failure: Some(failure), ..UpdaterStatus::default() };
             Some(Box::new(status))

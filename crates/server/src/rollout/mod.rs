@@ -3,6 +3,7 @@
 
 mod empty_groups;
 mod expiry;
+mod failures;
 mod good_version;
 mod host_status;
 mod operator;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use crate::Features;
 use crate::events::{Event, Events, SERVER};
 use crate::fleet::{Fleet, StoreReading, encoded, group_key, plan_key, readable};
+use failures::ShownFailures;
 pub(crate) use host_status::{HostPosition, HostStatuses};
 pub(crate) use operator::OperatorError;
 pub(crate) use status::HostStatus;
@@ -38,6 +40,7 @@ pub(crate) struct Rollouts {
     server: Arc<str>,
     features: Features,
     now: fn() -> Timestamp,
+    failures: ShownFailures,
 }
 
 impl Rollouts {
@@ -49,7 +52,8 @@ impl Rollouts {
         features: Features,
         now: fn() -> Timestamp,
     ) -> Arc<Self> {
-        Arc::new(Self { backend, fleet, events, server, features, now })
+        let failures = ShownFailures::default();
+        Arc::new(Self { backend, fleet, events, server, features, now, failures })
     }
 
     /// Reads the store every second, and begins an epoch when one is due, until the server stops.

@@ -6,6 +6,7 @@ use refit_proto::rollouts::v1 as wire;
 use refit_rollout::{HostFacts, HostOutcome, RolloutView};
 use refit_types::{GroupRecord, HostId, HostRecord, Schedule};
 
+use super::failures::failed_agent;
 use super::{OperatorError, Rollouts};
 use crate::fleet::FleetView;
 use crate::rpc::timestamp;
@@ -82,7 +83,7 @@ impl Rollouts {
             epoch: plan.map_or(0, |plan| plan.epoch),
             began_at: plan.map(|plan| timestamp(plan.began_at)),
             paused_at: plan.and_then(|plan| plan.paused).map(timestamp),
-            groups: rollout.map(|rollout| groups(rollout, now)).unwrap_or_default(),
+            groups: rollout.map(|rollout| self.groups(&view, rollout, now)).unwrap_or_default(),
             ungrouped: rollout.map(|_| wire::Ungrouped {
                 hosts: hosts.hosts,
                 on_version: hosts.on_version,
@@ -147,20 +148,33 @@ impl Rollouts {
                 reason,
                 started_at: facts.started.map(timestamp),
                 attempt: facts.attempt,
+                failed_agent: matches!(status, HostStatus::Failed | HostStatus::TimedOut)
+                    .then(|| failed_agent(plan, host_record))
+                    .flatten(),
             })
         });
         Ok((hosts.collect(), more))
     }
+
+    fn groups(&self, view: &FleetView, rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
+        let groups = groups(rollout, now);
+        let with_failure = |(group, position): (wire::Group, usize)| wire::Group {
+            failure: self.failures.of(view, rollout, position),
+            ..group
+        };
+        groups.into_iter().map(with_failure).collect()
+    }
 }
 
-fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
+/// The groups that have a record, with their positions in the plan.
+fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<(wire::Group, usize)> {
     let plan = rollout.plan();
     let shown = plan.groups.iter().enumerate().filter_map(|(position, group)| {
         let record = rollout.group_record(position)?;
         let progress = rollout.progress(position);
         let window = rollout.window(position, now);
         let blocked = rollout.blocked_by(position, now);
-        Some(wire::Group {
+        let group = wire::Group {
             name: group.name.to_string(),
             state: record.state.as_str().into(),
             state_code: code_of::<wire::GroupState>(record.state.as_str()),
@@ -185,7 +199,9 @@ fn groups(rollout: &RolloutView, now: jiff::Timestamp) -> Vec<wire::Group> {
             removed: record.removed,
             marked_done_at: record.marked_done().map(|marked| timestamp(marked.at)),
             marked_done_by: record.marked_done().map(|marked| marked.by.to_string()).unwrap_or_default(),
-        })
+            failure: None,
+        };
+        Some((group, position))
     });
     shown.collect()
 }

@@ -225,6 +225,7 @@ async fn hosts_with_much_to_say_are_stored_in_smaller_batches() {
             step: "download".into(),
             reason: "x".repeat(60 * 1024),
             at: Timestamp::now(),
+            agent: None,
         };
         let status = UpdaterStatus {
             agent_updates_enabled: true,

@@ -6,6 +6,7 @@ use refit_convert::{blocked_by_from_wire, blocked_by_in_words, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::GroupState;
 
+use super::failed_agent::ShownFailure;
 use super::format::{Prose, in_words};
 
 /// How wide a bar is, in its own measure.
@@ -37,6 +38,8 @@ pub(super) struct GroupCard {
     pub(super) shares: Vec<(&'static str, &'static str, u32)>,
     /// What the bar does not show.
     pub(super) further: Vec<String>,
+    /// A host that it halted for.
+    pub(super) failure: Option<ShownFailure>,
 }
 
 /// A part of a bar.
@@ -80,6 +83,7 @@ impl GroupCard {
                 || group.upgraded < group.members
                 || group.newcomers > 0,
             further: further(group),
+            failure: group.failure.as_ref().map(ShownFailure::from),
             shares,
         }
     }

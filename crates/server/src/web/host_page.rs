@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use refit_types::{HostId, HostRecord, Labels, Outcome, Platform};
 
 use super::Web;
+use super::failed_agent::ShownAgent;
 use super::format::{Moment, in_words};
 use super::host_filter::name;
 use super::request::PageRequest;
@@ -67,6 +68,7 @@ struct Failure {
     step: String,
     reason: String,
     attempt: u64,
+    agent: Option<ShownAgent>,
 }
 
 /// Something that happened to the host, or to its group.
@@ -145,6 +147,7 @@ impl Web {
                 step: failure.step.clone(),
                 reason: failure.reason.clone(),
                 attempt: failure.attempt,
+                agent: failure.agent.as_deref().map(ShownAgent::from),
             }),
         })
     }

@@ -6,6 +6,7 @@ mod assets;
 mod audit_page;
 mod cached;
 mod chart;
+mod failed_agent;
 mod fleet_page;
 mod forecast;
 mod format;

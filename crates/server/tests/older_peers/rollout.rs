@@ -70,6 +70,7 @@ async fn an_agent_of_0_1_is_told_to_update_and_says_what_came_of_it() {
         step: "health".into(),
         reason: "no answer".into(),
         at: jiff::Timestamp::now(),
+        agent: None,
     };
     let went_back =
         UpdaterStatus { agent_updates_enabled: true, last_failure: Some(failure), ..Default::default() };

@@ -61,6 +61,7 @@ async fn a_host_counts_as_upgraded_once_its_updater_agrees_and_as_failed_if_it_g
         step: "health".into(),
         reason: "the agent ended".into(),
         at: Timestamp::now(),
+        agent: None,
     };
     agents[1].set_version(OLD);
     agents[1].set_updater_status(&UpdaterStatus { last_failure: Some(failure), ..installed(OLD) });

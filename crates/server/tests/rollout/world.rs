@@ -220,6 +220,7 @@ impl World {
                 step: "health".into(),
                 reason: "the agent did not become ready".into(),
                 at: Timestamp::now(),
+                agent: None,
             };
             updater(host).last_failure = Some(failure);
         })

@@ -193,6 +193,7 @@ async fn what_hosts_say_is_text_on_every_page() {
                 step: HOSTILE.into(),
                 reason: HOSTILE.into(),
                 at: jiff::Timestamp::now(),
+                agent: None,
             });
         })
         .await;

@@ -19,6 +19,7 @@ pub use https::{HttpsOptions, HttpsSource};
 pub use install::{Download, InstallError, Installed, install};
 pub use patience::{Interrupt, Patience, TransferLimits};
 pub use resume::ResumingReader;
+pub(crate) use source::redacted;
 pub use source::{Source, SourceError, SourceErrorKind, Transfer};
 
 /// Called with how many bytes have arrived, and of how many if that is known, from the thread that downloads.

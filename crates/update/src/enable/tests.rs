@@ -55,6 +55,7 @@ impl Case {
             step: "health".into(),
             reason: "it does not work".into(),
             at: now.wall,
+            agent: None,
         };
         let status = UpdaterStatus {
             last_failure: self.has_failed.then_some(failure),

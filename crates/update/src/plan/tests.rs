@@ -63,6 +63,7 @@ impl Case {
             step: step.into(),
             reason: "it crashed".into(),
             at: at(0),
+            agent: None,
         });
         let failures = self.failure.map_or(0, |(.., failures)| failures);
         let moment = |boot_id: &str, seconds| BootMoment { boot_id: boot_id.into(), seconds };

@@ -20,6 +20,7 @@ use crate::host::{Agent, Condition, Guard, HostError, ProbeError, StartId};
 use crate::profile::Readiness;
 use crate::{IdentityFacts, Layout, Lock, LockError, Profile};
 use http_agent::HttpAgent;
+pub(crate) use run::output_of;
 
 /// How long an answer of the agent may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Runs a binary of a version once and returns its output. The binary may hang or print without end.
+//! Runs a program once, mostly a binary of a version, and returns its output. It may hang or print without end.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -22,7 +22,7 @@ const MAX_KEPT_BYTES: usize = 64 * 1024;
 const MAX_EXCERPT_CHARS: usize = 200;
 
 /// The output of a program, if it succeeds in time. Processes that it has started are killed.
-pub(super) fn output_of(
+pub(crate) fn output_of(
     program: &Path,
     arguments: &[String],
     within: Duration,

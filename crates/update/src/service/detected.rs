@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{NoService, Supervised};
 use crate::host::{HostError, Manager, Service, ServiceState};
 use crate::supervisor::supervisor_lock;
-use crate::{Layout, Lock, LockError};
+use crate::{Layout, Lock, LockError, RunEnd, RunMark};
 
 /// How long a supervisor may take from its lock to its socket.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -82,5 +82,17 @@ impl Service for DetectedService {
 
     fn set_updates(&self, on: bool) -> Result<(), HostError> {
         self.current().set_updates(on)
+    }
+
+    fn mark_run(&self) -> Option<RunMark> {
+        self.current().mark_run()
+    }
+
+    fn end_since(&self, mark: &RunMark) -> Option<RunEnd> {
+        self.current().end_since(mark)
+    }
+
+    fn lines_since(&self, mark: &RunMark) -> Vec<String> {
+        self.current().lines_since(mark)
     }
 }

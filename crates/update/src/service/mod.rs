@@ -2,6 +2,7 @@
 //! whichever is there when it is asked.
 
 mod detected;
+mod journal_lines;
 mod no_service;
 mod supervised;
 mod systemd;

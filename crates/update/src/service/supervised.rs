@@ -6,17 +6,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Layout;
 use crate::host::{HostError, Service, ServiceState};
 use crate::supervisor::control_socket;
-use crate::supervisor::protocol::{Request, Response};
+use crate::supervisor::protocol::{Request, Response, RunReport};
+use crate::{Layout, RunEnd, RunMark};
 
 /// How long a response may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The supervisor kills the agent if it has not stopped after 30 seconds.
 const STOP_WITHIN: Duration = Duration::from_secs(40);
-/// Far more than a response needs.
-const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+/// Far more than a response needs; the longest has the last lines of an agent.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024;
 
 /// The agent as a child of `refit-update supervise`, which is asked over its socket.
 #[derive(Debug, Clone)]
@@ -82,6 +82,18 @@ impl Supervised {
         }
     }
 
+    /// What the supervisor says of its agent; nothing from one of a release that does not know the request.
+    fn report_since(&self, line: u64) -> Option<RunReport> {
+        match self.ask(Request::Run { since: line }) {
+            Ok(Response::Run(report)) => Some(report),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::debug!("It is not known how the agent runs: {error}");
+                None
+            }
+        }
+    }
+
     fn unexpected(&self, answer: &Response) -> HostError {
         let socket = self.socket.display();
         HostError(format!(
@@ -127,5 +139,19 @@ impl Service for Supervised {
 
     fn set_updates(&self, on: bool) -> Result<(), HostError> {
         self.command(Request::SetUpdates(on))
+    }
+
+    fn mark_run(&self) -> Option<RunMark> {
+        let RunReport { ended, written, .. } = self.report_since(u64::MAX)?;
+        Some(RunMark { ended, restarts: 0, output: written })
+    }
+
+    fn end_since(&self, mark: &RunMark) -> Option<RunEnd> {
+        let RunReport { ended, last_end, .. } = self.report_since(u64::MAX)?;
+        last_end.filter(|_| ended > mark.ended)
+    }
+
+    fn lines_since(&self, mark: &RunMark) -> Vec<String> {
+        self.report_since(mark.output).map(|report| report.lines).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
@@ -102,10 +102,19 @@ impl Children {
         command.arg(std::process::id().to_string()).arg(name).arg(program).arg("--").args(arguments);
         // Signals of a terminal go to the supervisor alone, which forwards them.
         command.envs(environment.iter().cloned()).stdin(Stdio::null()).process_group(0);
+        if child == ChildKind::Agent {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
         let process = command.spawn()?;
         let pid = process.id();
         *self.slot(child) = Some(process);
         Ok(pid)
+    }
+
+    /// The pipes of an agent that was just started.
+    pub(super) fn take_agent_pipes(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        let agent = self.agent.as_mut();
+        agent.map_or((None, None), |agent| (agent.stdout.take(), agent.stderr.take()))
     }
 
     pub(super) fn signal(&mut self, child: ChildKind, signal: KillSignal) {

@@ -1,6 +1,7 @@
 //! `refit-update supervise`: the service manager where there is no systemd, in containers and where several hosts share
 //! one machine. Runs in the foreground; `machine` decides, this module carries out.
 
+mod agent_output;
 mod children;
 mod enabled_flag;
 mod machine;
@@ -20,12 +21,13 @@ use nix::sys::signal::Signal;
 
 use crate::host::ServiceState;
 use crate::service::Supervised;
-use crate::{Layout, Lock, LockError, Profile, RealDisk, Unproved};
+use crate::{Layout, Lock, LockError, Profile, RealDisk, RunEnd, Unproved};
+use agent_output::{AgentOutput, OutputReader};
 pub use children::{CHILD_COMMAND, ChildProgram};
 use children::{Children, ended_on_request, handled_signals};
 use enabled_flag::EnabledFlag;
 use machine::{Action, ChildKind, Context, Event, Machine};
-use protocol::{Request, Response};
+use protocol::{Request, Response, RunReport};
 use socket::ControlSocket;
 use wake_file::WakeFile;
 
@@ -140,6 +142,10 @@ pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
         wake_file: WakeFile::new(supervision.layout.versions().join("wake")),
         children: Children::default(),
         stopping: Vec::new(),
+        output: AgentOutput::default(),
+        reader: None,
+        ended: 0,
+        last_end: None,
         supervision,
         enabled,
     };
@@ -179,6 +185,13 @@ struct Supervisor<'a> {
     enabled: EnabledFlag,
     /// Senders of stop requests, answered when the agent has ended.
     stopping: Vec<Sender<Response>>,
+    /// What the agent writes, over all of its processes.
+    output: AgentOutput,
+    /// Reads what the present process writes.
+    reader: Option<OutputReader>,
+    /// Processes of the agent that have ended, and how the last of them did.
+    ended: u64,
+    last_end: Option<RunEnd>,
 }
 
 impl Supervisor<'_> {
@@ -265,6 +278,8 @@ impl Supervisor<'_> {
         let agent = self.agent.clone();
         let started =
             self.children.start(ChildKind::Agent, &agent, agent.as_os_str(), arguments, &environment, is_own);
+        let (stdout, stderr) = self.children.take_agent_pipes();
+        self.reader = Some(self.output.read(stdout, stderr));
         match started {
             Ok(pid) => tracing::info!(pid, agent = %agent.display(), "the agent is started"),
             Err(ref error) => {
@@ -284,6 +299,10 @@ impl Supervisor<'_> {
         while let Some((child, status)) = self.children.reap() {
             match child {
                 ChildKind::Agent => {
+                    if let Some(reader) = self.reader.take() {
+                        reader.finish();
+                    }
+                    (self.ended, self.last_end) = (self.ended + 1, Some(status.into()));
                     self.answer_stop_requests();
                     self.handle(Event::AgentEnded { on_request: ended_on_request(status) });
                     let again = self.machine.starts_again_at();
@@ -316,6 +335,10 @@ impl Supervisor<'_> {
             Request::State => Response::State(self.machine.state()),
             Request::IsEnabled => Response::Enabled(self.enabled.is_set()),
             Request::Refresh => Response::Done,
+            Request::Run { since } => {
+                let (written, lines) = self.output.since(since);
+                Response::Run(RunReport { ended: self.ended, last_end: self.last_end, written, lines })
+            }
             Request::Stop => {
                 self.stopping.push(reply);
                 return self.handle(Event::Stop);

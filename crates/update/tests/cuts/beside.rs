@@ -77,7 +77,8 @@ fn happens(scenario: &Scenario, uncut: &Uncut, beside: &Beside, look: usize) -> 
 /// Why a version failed is not the same with a supervisor that ends.
 fn without_reasons(mut tree: Tree) -> Tree {
     for found in tree.values_mut() {
-        let lines = found.lines().filter(|line| !line.contains("\"reason\": "));
+        let is_reason = |line: &str| line.contains("\"reason\": ") || line.starts_with("reason: ");
+        let lines = found.lines().filter(|line| !is_reason(line));
         *found = lines.collect::<Vec<_>>().join("\n");
     }
     tree

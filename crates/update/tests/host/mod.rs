@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use refit_types::{Edition, Version};
 use refit_update::{
     Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError, Guard,
-    HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, Service, ServiceState, StartId,
-    Updater, active_version, create_dirs_durably, write_durably,
+    HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, RunEnd, RunMark, Service,
+    ServiceState, StartId, Updater, active_version, create_dirs_durably, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -76,6 +76,8 @@ pub struct State {
     /// Somebody stops the agent before it is reloaded.
     pub stops_meanwhile: bool,
     broken: Vec<Version>,
+    /// How the agents of broken versions end, and what they write before; otherwise they run and never answer.
+    pub crash: Option<(RunEnd, Vec<String>)>,
     /// The service manager starts the agent at boot.
     pub is_enabled: bool,
     /// Why the control plane cannot be asked.
@@ -321,6 +323,22 @@ impl<G: Platform> Service for Host<G> {
 
     fn set_updates(&self, _: bool) -> Result<(), HostError> {
         self.does("start the timer", || ())
+    }
+
+    fn mark_run(&self) -> Option<RunMark> {
+        Some(RunMark { ended: self.state.lock().unwrap().starts, ..RunMark::default() })
+    }
+
+    fn end_since(&self, mark: &RunMark) -> Option<RunEnd> {
+        let state = self.state.lock().unwrap();
+        let is_broken = state.running.as_ref().is_some_and(|agent| state.broken.contains(&agent.version));
+        let crash = state.crash.as_ref().filter(|_| is_broken && state.starts > mark.ended);
+        crash.map(|(end, _)| *end)
+    }
+
+    fn lines_since(&self, _: &RunMark) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        state.crash.as_ref().map(|(_, lines)| lines.clone()).unwrap_or_default()
     }
 }
 

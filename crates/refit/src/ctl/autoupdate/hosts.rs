@@ -1,9 +1,10 @@
 //! The host list of `autoupdate status GROUP --hosts`, sorted by outcome.
 
-use refit_convert::moment;
+use refit_convert::{failed_agent_from_wire, moment};
 use refit_proto::code_of;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 use refit_proto::rollouts::v1::{GroupHost, HostOutcome, ListGroupHostsRequest};
+use refit_types::FailedAgent;
 use serde::Serialize;
 use tonic::transport::Channel;
 
@@ -21,6 +22,8 @@ struct Host {
     reason: String,
     started_at: Option<jiff::Timestamp>,
     attempt: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_agent: Option<FailedAgent>,
 }
 
 /// Shows the hosts of a group, failures first.
@@ -65,7 +68,14 @@ fn text(hosts: &[Host]) -> String {
             host.reason.clone(),
         ]
     });
-    output::table(["OUTCOME", "HOST", "UUID", "VERSION", "REASON"], rows)
+    let table = output::table(["OUTCOME", "HOST", "UUID", "VERSION", "REASON"], rows);
+    let told = [Vec::new()].into_iter().chain(
+        hosts.iter().map(|host| host.failed_agent.as_ref().map(output::failed_agent).unwrap_or_default()),
+    );
+    let lines = table.lines().zip(told).flat_map(|(row, told)| {
+        [row.to_owned()].into_iter().chain(told.into_iter().map(|line| format!("    {line}")))
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 impl From<GroupHost> for Host {
@@ -78,6 +88,7 @@ impl From<GroupHost> for Host {
             reason: host.reason,
             started_at: moment(host.started_at),
             attempt: host.attempt,
+            failed_agent: host.failed_agent.map(failed_agent_from_wire),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The rollout status as `refitctl` shows it and as its JSON output spells it, converted from the wire.
 
 use jiff::Timestamp;
-use refit_convert::{blocked_by_from_wire, blocked_by_in_words, moment};
+use refit_convert::{blocked_by_from_wire, blocked_by_in_words, failed_agent_from_wire, moment};
 use refit_proto::rollouts::v1 as wire;
 use refit_rollout::BlockedBy;
+use refit_types::FailedAgent;
 use serde::Serialize;
 
 /// The rollout status in JSON output.
@@ -70,12 +71,36 @@ pub(super) struct Group {
     pub(super) marked_done_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) marked_done_by: Option<String>,
+    /// One of the hosts that it halted for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<HostFailure>,
     /// Whether nobody in it can be upgraded, so that it does not move by itself.
     #[serde(skip)]
     pub(super) is_stuck: bool,
     /// Whether it only waits for other groups.
     #[serde(skip)]
     pub(super) waits_for_groups: bool,
+}
+
+/// Why a host did not make it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct HostFailure {
+    pub(super) host_id: String,
+    pub(super) hostname: String,
+    pub(super) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failed_agent: Option<FailedAgent>,
+}
+
+impl From<wire::HostFailure> for HostFailure {
+    fn from(failure: wire::HostFailure) -> Self {
+        Self {
+            host_id: failure.host_id,
+            hostname: failure.hostname,
+            reason: failure.reason,
+            failed_agent: failure.failed_agent.map(failed_agent_from_wire),
+        }
+    }
 }
 
 impl Group {
@@ -149,6 +174,7 @@ impl Group {
             removed: group.removed,
             marked_done_at: moment(group.marked_done_at),
             marked_done_by: some(group.marked_done_by),
+            failure: group.failure.map(HostFailure::from),
         }
     }
 }

@@ -6,7 +6,7 @@ use refit_proto::rollouts::v1::GetRolloutRequest;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 
 use super::hosts;
-use super::rollout::{Group, Rollout};
+use super::rollout::{Group, HostFailure, Rollout};
 use crate::ctl::Global;
 use crate::exit::Failure;
 use crate::output;
@@ -148,7 +148,16 @@ fn details(group: &Group, now: Timestamp) -> Vec<String> {
     if let Some(waiting) = &group.waiting {
         lines.push(format!("not moving: {waiting}"));
     }
+    lines.extend(example(group));
     lines
+}
+
+/// A host that the group halted for, and why that one failed.
+fn example(group: &Group) -> Vec<String> {
+    let Some(HostFailure { hostname, reason, failed_agent, .. }) = &group.failure else { return Vec::new() };
+    let agent = failed_agent.as_ref().map(output::failed_agent).unwrap_or_default();
+    let agent = agent.into_iter().map(|line| format!("    {line}"));
+    [format!("for example {hostname}: {reason}")].into_iter().chain(agent).collect()
 }
 
 /// When a window is open, in its own zone and in UTC.
@@ -184,6 +193,7 @@ fn group_text(group: &Group, rollout: &Rollout) -> String {
     if let Some(waiting) = &group.waiting {
         lines.push(format!("Not moving: {waiting}"));
     }
+    lines.extend(example(group).into_iter().map(|line| format!("    {line}")));
     lines.push(String::new());
     lines.push(format!("Upgraded: {}", share(group.upgraded)));
     lines.push(format!("Unchanged: {}", share(group.unchanged())));

@@ -73,6 +73,7 @@ async fn what_a_newer_server_wrote_survives_a_rollout() {
         step: "health".into(),
         reason: "died".into(),
         at: Timestamp::now(),
+        agent: None,
     };
     let (last_failure, agent_updates_enabled) = (Some(failure), true);
     failing.report.updater =

@@ -1,0 +1,87 @@
+//! The last lines of a unit in systemd's journal, read by `journalctl`. What cannot be read is no line: a journal is not
+//! needed to undo a version.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::agent_run::MAX_LINES;
+use crate::probe::output_of;
+
+/// How long `journalctl` may take: it waits for a disk.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Shown for a line that `journalctl` leaves out for its length.
+const TOO_LONG: &str = "(a line of more than 4096 bytes)";
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "__MONOTONIC_TIMESTAMP")]
+    monotonic: String,
+    #[serde(rename = "MESSAGE", default)]
+    message: Message,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(untagged)]
+enum Message {
+    Text(String),
+    Bytes(Vec<u8>),
+    #[default]
+    LeftOut,
+}
+
+/// The last lines that the processes of a unit wrote in this boot after a moment of the monotonic clock, in microseconds;
+/// oldest first.
+pub(super) fn last_lines(unit: &str, after: u64) -> Vec<String> {
+    let run = |arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        output_of(Path::new("journalctl"), &arguments, WITHIN)
+    };
+    // What the agent wrote right before its end may still be on its way to the journal.
+    if let Err(error) = run(&["--sync"]) {
+        tracing::debug!("The journal was not synced: {error}");
+    }
+    let (unit, count) = (format!("_SYSTEMD_UNIT={unit}"), MAX_LINES.to_string());
+    let fields = "--output-fields=MESSAGE";
+    let newest_first =
+        ["--quiet", "--no-pager", "--boot", "--reverse", "--output=json", fields, "-n", &count, &unit];
+    match run(&newest_first) {
+        Ok(output) => lines_of(&String::from_utf8_lossy(&output), after),
+        Err(error) => {
+            tracing::warn!("The last lines of the agent cannot be read: {error}");
+            Vec::new()
+        }
+    }
+}
+
+/// The messages of entries after that moment, oldest first. Output that was cut ends with an entry that is not whole.
+fn lines_of(newest_first: &str, after: u64) -> Vec<String> {
+    let entries = newest_first.lines().map_while(|line| serde_json::from_str::<Entry>(line).ok());
+    let is_new = |entry: &Entry| entry.monotonic.parse::<u64>().is_ok_and(|at| at >= after);
+    let text = |entry: Entry| match entry.message {
+        Message::Text(text) => text,
+        Message::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Message::LeftOut => TOO_LONG.into(),
+    };
+    let mut lines: Vec<String> = entries.filter(is_new).map(text).collect();
+    lines.reverse();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_in_whatever_form_the_journal_has_them() {
+        let output = r#"{"__CURSOR":"s=1","__MONOTONIC_TIMESTAMP":"300","MESSAGE":[111,104,255]}
+{"__MONOTONIC_TIMESTAMP":"250","MESSAGE":null}
+{"__MONOTONIC_TIMESTAMP":"240"}
+{"__MONOTONIC_TIMESTAMP":"200","MESSAGE":"new"}
+{"__MONOTONIC_TIMESTAMP":"199","MESSAGE":"old"}
+{"__MONOTONIC_TIMESTAMP":"198","MES"#;
+        assert_eq!(lines_of(output, 200), ["new", TOO_LONG, TOO_LONG, "oh\u{fffd}"]);
+        assert_eq!(lines_of(output, 301), Vec::<String>::new());
+    }
+}
