@@ -56,11 +56,32 @@ async fn a_version_that_does_not_run_is_undone() {
     let undone = image.update(&["update"]);
     let told = String::from_utf8_lossy(&undone.stderr).into_owned();
     assert_eq!(undone.status.code(), Some(1), "{told}");
-    assert!(told.contains("1.2.5 was tried and undone at health"), "{told}");
+    assert!(
+        told.contains("1.2.5 was tried and undone at health: the agent ended (exit status 3)"),
+        "it is judged at once: {told}"
+    );
     supervisor.runs("1.2.3").await;
     assert_eq!(image.active(), "1.2.3");
     assert_eq!(supervisor.state(), Some("running".into()));
     assert!(supervisor.log().contains("the agent failed and is started again"), "the new version was tried");
+
+    // Why, on the host and at the control plane.
+    let agent = image.status()["last_failure"]["agent"].clone();
+    assert_eq!(agent["ended"], "exit status 3", "{agent}");
+    let lines = json!(["starting", "cannot join with --token ***"]);
+    let sorted = |lines: &serde_json::Value| {
+        let lines = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
+        lines.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(sorted(&agent["last_lines"]), sorted(&lines), "two pipes have no order");
+    let shown = said(&image.update(&["status", "--format", "text"]));
+    assert!(shown.contains("    its agent ended: exit status 3, first seen at 20"), "{shown}");
+    assert!(shown.contains("    | cannot join with --token ***\n"), "{shown}");
+    eventually("the control plane knows", PATIENCE, async || {
+        cluster.ask(&["nodes", "ls"])[0]["updater"]["last_failure"]["agent"] == agent
+    })
+    .await;
+    assert!(supervisor.log().contains("starting\n"), "what the agent writes is passed on");
 }
 
 /// It connects, and so tells the control plane that it runs: that alone makes no upgrade.

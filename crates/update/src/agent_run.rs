@@ -43,6 +43,8 @@ pub enum RunEnd {
     Signal(i32),
     /// It ended unseen, and the service manager has started another.
     Restarted,
+    /// Somebody asked the service manager to stop it.
+    Stopped,
 }
 
 impl From<ExitStatus> for RunEnd {
@@ -62,6 +64,7 @@ impl fmt::Display for RunEnd {
                 Ok(signal) => write!(f, "signal {number} ({signal})"),
                 Err(_) => write!(f, "signal {number}"),
             },
+            Self::Stopped => f.write_str("stopped on request"),
             Self::Restarted => f.write_str("not seen, it was started again"),
         }
     }

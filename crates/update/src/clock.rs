@@ -24,6 +24,10 @@ impl Clock for SystemClock {
         clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
     }
 
+    fn awake(&self) -> Duration {
+        clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
+    }
+
     fn boot_id(&self) -> String {
         std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
     }

@@ -46,20 +46,20 @@ pub(crate) fn wait(
     version: &Version,
     before: Option<&StartId>,
 ) -> Result<(), Unhealthy> {
-    let begin = clock.uptime();
+    let begin = clock.awake();
     let asked = Cell::new(None::<(Duration, bool)>);
     let is_reachable = || match asked.get() {
-        Some((at, reached)) if clock.uptime().saturating_sub(at) < REACHED_FOR => reached,
+        Some((at, reached)) if clock.awake().saturating_sub(at) < REACHED_FOR => reached,
         _ => {
             let reached = is_reachable();
-            asked.set(Some((clock.uptime(), reached)));
+            asked.set(Some((clock.awake(), reached)));
             reached
         }
     };
     let mut end_asked = None::<Duration>;
     let (mut good_since, mut last) = (None::<(Duration, Condition)>, "no agent answers".to_owned());
     loop {
-        let now = clock.uptime();
+        let now = clock.awake();
         let is_good = good_since.as_ref().is_some_and(|(at, _)| now.saturating_sub(*at) >= HOLDS_FOR);
         if is_good || end_asked.is_none_or(|at| now.saturating_sub(at) >= END_EVERY) {
             end_asked = Some(now);

@@ -83,6 +83,12 @@ pub trait Service: Debug + Send + Sync {
     /// Starts or stops the units that run the updater on schedule.
     fn set_updates(&self, on: bool) -> Result<(), HostError>;
 
+    /// Whether a command runs as a part of the agent's start. `start` is how the service manager calls the start of which the
+    /// command is a part, if it is a part of any.
+    fn is_agent_start(&self, _start: Option<&str>) -> bool {
+        true
+    }
+
     /// The moment before the agent is started or reloaded; nothing if the service manager cannot tell one run from another.
     fn mark_run(&self) -> Option<RunMark> {
         None
@@ -147,6 +153,11 @@ pub trait Clock: Debug + Send + Sync {
 
     /// The time since the host's boot, with the time that it was suspended. It never jumps.
     fn uptime(&self) -> Duration;
+
+    /// The time that the host has run since its boot: an agent does not start while its host is suspended.
+    fn awake(&self) -> Duration {
+        self.uptime()
+    }
 
     /// What tells this boot from others.
     fn boot_id(&self) -> String;

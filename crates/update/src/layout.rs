@@ -102,6 +102,11 @@ impl Layout {
         self.outside(Path::new("/etc/systemd/system")).join(&self.unit)
     }
 
+    /// The link that masks it until the next boot.
+    pub fn runtime_mask(&self) -> PathBuf {
+        self.outside(Path::new("/run/systemd/system")).join(&self.unit)
+    }
+
     /// The backup of the database that another installation left, while a first installation is under way.
     pub fn first_backup(&self) -> PathBuf {
         self.versions().join("before")

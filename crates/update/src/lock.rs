@@ -82,6 +82,21 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Like [`Lock::take_temporary`]; nothing if there is no such file and no room for one: then nobody holds it, and nobody
+    /// can take it.
+    pub(crate) fn take_if_possible(path: &Path) -> Result<Option<Self>, LockError> {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match Self::take_temporary(path) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Disk { source, .. })
+                if matches!(source.kind(), StorageFull | QuotaExceeded) && !path.exists() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Takes the lock as soon as it is free, within `patience`.
     pub fn wait(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let end = Instant::now() + patience;

@@ -14,7 +14,7 @@ use crate::health::{self, Questions, Unhealthy};
 use crate::host::{ControlPlane, Manager, ProbeError, ServiceState, StartId};
 use crate::journal::{Journal, Step};
 use crate::layout::Layout;
-use crate::{BackupError, BackupSpec, RestoreConditions, RunMark, Unproved, links, units};
+use crate::{BackupError, BackupSpec, RestoreConditions, RunEnd, RunMark, Unproved, links, units};
 
 /// What becomes of the agent's database in a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,10 @@ impl Environment<'_> {
         let state = self.service.state().map_err(FailedStep::Service.failed())?;
         self.refuse_queued(state)?;
         self.refuse_masked(state)?;
+        if agents.is_none() && state == ServiceState::Stopped {
+            // One that was started by hand would be neither stopped nor restarted.
+            self.agent.lock_out().map_err(FailedStep::Service.failed())?;
+        }
         if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
         }
@@ -325,13 +329,25 @@ impl Environment<'_> {
             }
         }
         self.wait_until_healthy(to, before.as_ref(), mark.as_ref(), &|| control_plane.find().is_ok())
-            .map_err(|unhealthy| self.blame(unhealthy, mark.as_ref()))?;
+            .map_err(|unhealthy| {
+                if unhealthy.end == Some(RunEnd::Stopped) {
+                    // Who stopped the service does not want it started again.
+                    let stopped = Journal { step: Step::Switching, runs: false, ..journal.clone() };
+                    if let Err(error) = stopped.store(self.disk, self.layout) {
+                        return FailedStep::Journal.failure(error);
+                    }
+                }
+                self.blame(unhealthy, mark.as_ref())
+            })?;
         Ok(Proof::Healthy)
     }
 
     /// An agent that is not healthy is the fault of its version, unless its service manager has ended. Asks for what the
     /// agent wrote, so it is called before anything is stopped.
     pub(crate) fn blame(&self, Unhealthy { reason, end }: Unhealthy, mark: Option<&RunMark>) -> StepFailed {
+        if end == Some(RunEnd::Stopped) {
+            return FailedStep::Service.failure("the service was stopped during the update");
+        }
         if let Ok(Manager::Absent(_)) = self.service.manager() {
             let reason = format!("{reason}; the supervisor of the agent has ended");
             return FailedStep::Service.failure(reason);
@@ -369,12 +385,14 @@ impl Environment<'_> {
         control_plane: &dyn ControlPlane,
     ) -> StepFailed {
         let before = self.running_start();
-        let rolled_back = Journal::load(self.disk, self.layout)
-            .map_err(FailedStep::Undo.failed())
-            .and_then(|stored| self.roll_back(&stored.unwrap_or_else(|| journal.clone())));
+        let stored = Journal::load(self.disk, self.layout).map_err(FailedStep::Undo.failed());
+        let rolled_back = stored.and_then(|stored| {
+            let stored = stored.unwrap_or_else(|| journal.clone());
+            self.roll_back(&stored).map(|()| stored.runs)
+        });
         let more = match (rolled_back, &journal.from) {
             (Err(error), _) => format!("; the rollback failed at {error}; the next update repeats it"),
-            (Ok(()), Some(from)) if state == ServiceState::Running => {
+            (Ok(true), Some(from)) if state == ServiceState::Running => {
                 // It has worked before, so it may start as often as it takes.
                 match self.wait_until_healthy(from, before.as_ref(), None, &|| control_plane.find().is_ok()) {
                     Ok(()) => return failure,
@@ -383,7 +401,7 @@ impl Environment<'_> {
                     }
                 }
             }
-            (Ok(()), _) => return failure,
+            (Ok(_), _) => return failure,
         };
         StepFailed { reason: failure.reason + &more, ..failure }
     }

@@ -137,10 +137,14 @@ pub(crate) fn is_any_wanted(disk: &dyn Disk, layout: &Layout, profile: &Profile)
     any_placed(disk, &wants(layout, profile))
 }
 
-/// Whether the service is masked, as a package that was removed but not purged leaves it.
+/// Whether the service is masked, by an operator or as a package that was removed but not purged leaves it.
 pub(crate) fn is_masked(disk: &dyn Disk, layout: &Layout) -> io::Result<bool> {
-    let mask = layout.mask();
-    Ok(disk.kind(&mask)? == Some(FileKind::Link) && disk.read_link(&mask)? == Path::new("/dev/null"))
+    for mask in [layout.mask(), layout.runtime_mask()] {
+        if disk.kind(&mask)? == Some(FileKind::Link) && disk.read_link(&mask)? == Path::new("/dev/null") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes the units of the active version and the links that start them. Units of others stay.

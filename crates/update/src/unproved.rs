@@ -86,16 +86,22 @@ impl Unproved {
 
 impl Environment<'_> {
     /// Records that the version of a switch has not proved that it works. If the version that is left had not either, the
-    /// way back leads to the one before that.
+    /// way back leads to the one before that, or nowhere if that is all that was ever installed.
     pub(crate) fn record_unproved(&self, journal: &Journal, attempt: u64) -> io::Result<()> {
         let (mut from, mut backed_up) = (journal.from.clone(), journal.backed_up);
-        if let Some(left) = &journal.from
-            && let Some(record) = Unproved::load(self.disk, self.layout, left)?
-            && let Some(proved) = record.from
-            && is_complete(self.disk, self.layout, &proved)?
-        {
-            (from, backed_up) = (Some(proved), record.backed_up);
+        let left = match &journal.from {
+            Some(left) => Unproved::load(self.disk, self.layout, left)?,
+            None => None,
+        };
+        if let Some(left) = left {
+            let is_there = |proved: &Version| is_complete(self.disk, self.layout, proved).unwrap_or(false);
+            (from, backed_up) = (left.from.filter(is_there), left.backed_up);
         }
+        if from.as_ref() == Some(&journal.to) {
+            // Back to the version that works, before the other one was ever started.
+            return Unproved::clear(self.disk, self.layout, &journal.to);
+        }
+        remove_durably(self.disk, &self.layout.proved(&journal.to))?;
         let rest = Map::new();
         let record = Unproved { from, backed_up, attempt, starts: 0, last_start: None, rest };
         record.store(self.disk, self.layout, &journal.to)
@@ -119,7 +125,9 @@ impl Environment<'_> {
     ) -> Result<Option<Disproved>, StepFailed> {
         let found = Unproved::of_active(self.disk, self.layout).map_err(FailedStep::Recover.failed())?;
         let Some((version, record)) = found else { return Ok(None) };
-        let Some(from) = &record.from else {
+        let from = record.from.as_ref();
+        let Some(from) = from.filter(|from| is_complete(self.disk, self.layout, from).unwrap_or(false))
+        else {
             // There is nothing to go back to, so it can take its time.
             if self.record_proof(&version).map_err(FailedStep::Settle.failed())? {
                 Unproved::clear(self.disk, self.layout, &version).map_err(FailedStep::Settle.failed())?;
@@ -159,8 +167,18 @@ impl Environment<'_> {
         let found = Unproved::of_active(self.disk, self.layout).map_err(FailedStep::Recover.failed())?;
         let Some((version, record)) = found else { return Ok(None) };
         let Some(from) = &record.from else { return Ok(None) };
+        if self.disk.kind(&self.layout.proved(&version)).map_err(FailedStep::Recover.failed())?.is_some() {
+            // By an updater of a release that does not know the record.
+            Unproved::clear(self.disk, self.layout, &version)
+                .and_then(|()| self.point_way_back())
+                .map_err(FailedStep::Recover.failed())?;
+            return Ok(None);
+        }
         let is_counted = start.is_some() && record.last_start.as_deref() == start;
-        if is_counted || self.service.state() != Ok(ServiceState::Failing) {
+        if is_counted
+            || self.service.state() != Ok(ServiceState::Failing)
+            || !self.service.is_agent_start(start)
+        {
             return Ok(None);
         }
         if record.starts >= MOST_STARTS && is_complete(self.disk, self.layout, from).unwrap_or(false) {

@@ -216,6 +216,79 @@ fn the_database_is_never_replaced_under_a_live_agent() {
     assert!(host.rows().starts_with(&["1.0.0".into()]) && host.active().as_deref() == Some("2.0.0"));
 }
 
+/// An older updater may have removed it.
+#[test]
+fn a_way_back_that_is_gone_is_not_taken() {
+    let host = Host::stopped();
+    host.break_versions(&["2.0.0"]);
+    host.switches_without_an_agent("2.0.0");
+    std::fs::remove_file(host.layout.checksum(&version("1.0.0"))).unwrap();
+    host.start_agent();
+    let nothing = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(nothing, Outcome::Nothing(_)), "{nothing:?}");
+    assert_eq!(host.active().as_deref(), Some("2.0.0"));
+}
+
+/// An image gets an update before its first boot: neither version has ever run, so there is nothing to go back to.
+#[test]
+fn a_version_that_never_ran_is_no_way_back() {
+    let host = Host::new();
+    host.state.lock().unwrap().is_unmanaged = true;
+    host.switches_without_an_agent("1.0.0");
+    host.switches_without_an_agent("2.0.0");
+    assert_eq!((host.unproved().unwrap().from, host.way_back()), (None, None));
+}
+
+#[test]
+fn back_to_the_version_that_works_needs_no_proof() {
+    let host = Host::stopped();
+    host.switches_without_an_agent("2.0.0");
+    let outcome = host.update("1.0.0", Urgency::Now);
+    assert!(matches!(outcome, Outcome::Switched { .. }), "{outcome:?}");
+    assert_eq!((host.active().as_deref(), host.unproved(), host.way_back()), (Some("1.0.0"), None, None));
+    assert!(host.layout.proved(&version("1.0.0")).exists());
+}
+
+/// An updater of 0.1 does not know the record, and says in its own way that the version works.
+#[test]
+fn a_proof_of_an_older_release_ends_the_count_of_starts() {
+    let host = Host::stopped();
+    host.switches_without_an_agent("2.0.0");
+    std::fs::write(host.layout.proved(&version("2.0.0")), "").unwrap();
+    for start in ["a", "b", "c", "d", "e"] {
+        assert_eq!(host.recover(start), Recovered::Nothing);
+    }
+    assert_eq!((host.active().as_deref(), host.unproved(), host.way_back()), (Some("2.0.0"), None, None));
+}
+
+/// An agent that cannot connect while its updater can has proved nothing, whether updates are enabled or not.
+#[test]
+fn a_version_is_proved_by_its_connection_also_where_updates_are_disabled() {
+    let host = Host::stopped();
+    host.switches_without_an_agent("2.0.0");
+    host.updater().disable().unwrap();
+    host.state.lock().unwrap().is_cut_off = true;
+    host.start_agent();
+    let undone = host.update("2.0.0", Urgency::Due);
+    assert!(matches!(undone, Outcome::Undone { .. }), "{undone:?}");
+    assert_eq!(host.active().as_deref(), Some("1.0.0"));
+}
+
+/// The service is stopped, and somebody runs the agent by hand: its database would be replaced under it.
+#[test]
+fn an_agent_that_runs_by_hand_beside_its_service_is_left_alone() {
+    let host = Host::stopped();
+    host.start_agent();
+    host.goes_to("2.0.0");
+    host.state.lock().unwrap().runs_by_hand = true;
+    for to in ["1.0.0", "3.0.0"] {
+        let refused = host.update(to, Urgency::Now);
+        let Outcome::Obstructed { failure, .. } = refused else { panic!("{refused:?}") };
+        assert!(failure.reason.contains("an agent of 2.0.0 runs"), "{failure}");
+        assert!(!host.layout.journal().exists() && host.active().as_deref() == Some("2.0.0"));
+    }
+}
+
 /// What a newer release adds survives a count of starts, and what cannot be read is not taken for absent.
 #[test]
 fn the_record_keeps_what_it_does_not_know() {

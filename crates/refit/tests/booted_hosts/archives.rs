@@ -26,7 +26,7 @@ pub const HANGING: &str = "trap '' HUP TERM; while :; do sleep 1000; done";
 
 /// What each of these agents does when it is started.
 const BROKEN: [(&str, &str); 4] = [
-    (EXITS, "exit 1"),
+    (EXITS, "echo 'cannot join with --token 6ac3a7390d7ae9beb543f169700ec9da' >&2; exit 7"),
     (HANGS, HANGING),
     (POSES, "exec /var/lib/refit/versions/1.2.3/bin/refit \"$@\""),
     (DEAD, "exit 1"),

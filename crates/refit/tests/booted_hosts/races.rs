@@ -94,6 +94,24 @@ async fn an_agent_that_is_stopped_in_the_middle_of_an_update_is_proved_at_its_ne
     eventually("the status says so", PATIENCE, async || host.status()["unproved"].is_null()).await;
 }
 
+/// The new version has begun to run, and somebody stops the service: that blames no version and starts nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_stopped_while_its_new_version_is_watched_stays_stopped() {
+    let host = Host::stopped().await;
+    host.systemctl(&["start", "refit"]);
+    host.settles_on("1.2.3").await;
+    host.cluster.choose("1.2.4");
+    let undone = host.update_while("kill", "/usr/bin/systemctl stop refit");
+    assert_eq!(undone.code, Some(1), "{undone:?}");
+    assert!(undone.stderr.contains("undone at service: the service was stopped"), "{undone:?}");
+    assert_eq!((host.active(), host.shows("ActiveState")), ("1.2.3".into(), "inactive".into()));
+    assert_eq!(host.status()["last_failure"]["step"], "service");
+    host.systemctl(&["start", "refit"]);
+    host.settles_on("1.2.3").await;
+    host.update(&["update", "--now"]).good();
+    host.settles_on("1.2.4").await;
+}
+
 /// Of the second one the updater is broken as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_version_that_was_installed_while_the_service_was_stopped_is_undone_after_its_start() {
@@ -131,6 +149,12 @@ async fn a_masked_service_is_neither_restarted_nor_called_proved() {
     host.systemctl(&["unmask", "refit"]);
     host.systemctl(&["start", "refit"]);
     host.settles_on("1.2.4").await;
+
+    host.systemctl(&["mask", "--runtime", "refit"]);
+    host.cluster.choose("1.2.5");
+    let refused = host.update(&["update", "--now"]);
+    assert_eq!(refused.code, Some(1), "until the next boot is long enough: {refused:?}");
+    assert!(refused.stderr.contains("is masked, so it could not be started again"), "{refused:?}");
 }
 
 /// An enabled service is one that should run, so the new version is started and seen at work.

@@ -50,7 +50,7 @@ fn break_archive(folder: &Path) {
         broken=$(echo "$archive" | sed s/1.2.4/1.2.5/)
         mkdir work
         tar -xzf "$archive" -C work
-        printf '#!/bin/sh\n[ "$1" != version ] || exec echo "refit v1.2.5 (oss)"\nexit 3\n' >work/refit/refit
+        printf '#!/bin/sh\n[ "$1" != version ] || exec echo "refit v1.2.5 (oss)"\necho starting\necho "cannot join with --token 6ac3a7390d7ae9beb543f169700ec9da" >&2\nexit 3\n' >work/refit/refit
         tar -czf "$broken" -C work refit
         sha256sum "$broken" >"$broken.sha256"
         rm -r work

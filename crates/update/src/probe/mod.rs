@@ -129,7 +129,7 @@ impl Agent for HostAgent {
             ))
         };
         match &self.source {
-            ReadinessSource::Socket(_) => match Lock::take_temporary(&self.pid_file) {
+            ReadinessSource::Socket(_) => match Lock::take_if_possible(&self.pid_file) {
                 Ok(lock) => Ok(Box::new(lock)),
                 Err(LockError::Held { process, .. }) => Err(running(process)),
                 Err(error) => Err(HostError(error.to_string())),

@@ -37,7 +37,7 @@ impl Service for DetectedService {
     fn manager(&self) -> Result<Manager, HostError> {
         let end = Instant::now() + LISTENS_WITHIN;
         loop {
-            match Lock::take_temporary(&self.lock) {
+            match Lock::take_if_possible(&self.lock) {
                 Ok(lock) => return Ok(Manager::Absent(Box::new(lock))),
                 Err(LockError::Held { .. }) if self.supervised.is_listening() => return Ok(Manager::Present),
                 Err(LockError::Held { .. }) if Instant::now() < end => thread::sleep(POLL_EVERY),

@@ -1,5 +1,5 @@
-//! The last lines of a unit in systemd's journal, read by `journalctl`. What cannot be read is no line: a journal is not
-//! needed to undo a version.
+//! What systemd's journal says of a unit, read by `journalctl`: its last lines, and whether somebody stopped it. What cannot
+//! be read was not said: a journal is not needed to undo a version.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,25 +31,36 @@ enum Message {
     LeftOut,
 }
 
+/// `SD_MESSAGE_UNIT_STOPPING`: systemd says that it carries out a job that stops a unit.
+const STOPPING: &str = "MESSAGE_ID=de5b426a63be47a7b6ac3eaac82e2f6f";
+
 /// The last lines that the processes of a unit wrote in this boot after a moment of the monotonic clock, in microseconds;
 /// oldest first.
 pub(super) fn last_lines(unit: &str, after: u64) -> Vec<String> {
+    newest(&[&format!("_SYSTEMD_UNIT={unit}")], MAX_LINES, after)
+}
+
+/// Whether somebody asked systemd to stop the unit after that moment. A unit whose process ends by itself is not stopped.
+pub(super) fn was_stopped(unit: &str, after: u64) -> bool {
+    !newest(&[&format!("UNIT={unit}"), STOPPING], 1, after).is_empty()
+}
+
+/// The messages of the newest entries with these fields, oldest first.
+fn newest(fields: &[&str], count: usize, after: u64) -> Vec<String> {
     let run = |arguments: &[&str]| {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         output_of(Path::new("journalctl"), &arguments, WITHIN)
     };
-    // What the agent wrote right before its end may still be on its way to the journal.
+    // What was written last may still be on its way to the journal.
     if let Err(error) = run(&["--sync"]) {
         tracing::debug!("The journal was not synced: {error}");
     }
-    let (unit, count) = (format!("_SYSTEMD_UNIT={unit}"), MAX_LINES.to_string());
-    let fields = "--output-fields=MESSAGE";
-    let newest_first =
-        ["--quiet", "--no-pager", "--boot", "--reverse", "--output=json", fields, "-n", &count, &unit];
-    match run(&newest_first) {
+    let (count, shown) = (count.to_string(), "--output-fields=MESSAGE");
+    let newest_first = ["--quiet", "--no-pager", "--boot", "--reverse", "--output=json", shown, "-n", &count];
+    match run(&[&newest_first, fields].concat()) {
         Ok(output) => lines_of(&String::from_utf8_lossy(&output), after),
         Err(error) => {
-            tracing::warn!("The last lines of the agent cannot be read: {error}");
+            tracing::warn!("The journal cannot be read: {error}");
             Vec::new()
         }
     }

@@ -114,10 +114,10 @@ impl Service for Systemd {
     }
 
     fn state(&self) -> Result<ServiceState, HostError> {
-        let said = self.properties("ActiveState,MainPID,Job")?;
+        let said = self.properties("ActiveState,Job")?;
         Ok(match said.of("ActiveState") {
             "active" | "reloading" => ServiceState::Running,
-            "activating" if said.of("MainPID") != "0" => ServiceState::Running,
+            // Before it is ready an agent may not handle signals yet, so it is started again and not reloaded.
             "activating" => ServiceState::Failing,
             "inactive" | "failed" if said.has_job() => ServiceState::Queued,
             "failed" if self.is_enabled()? => ServiceState::Failing,
@@ -152,6 +152,11 @@ impl Service for Systemd {
         self.run("the timer", &[verb].into_iter().chain(triggers).collect::<Vec<_>>())
     }
 
+    fn is_agent_start(&self, start: Option<&str>) -> bool {
+        let current = self.properties("InvocationID");
+        start.is_none_or(|start| current.is_ok_and(|said| said.of("InvocationID") == start))
+    }
+
     fn mark_run(&self) -> Option<RunMark> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).ok()?;
         let output = u64::try_from(now.as_micros()).ok()?;
@@ -161,7 +166,13 @@ impl Service for Systemd {
     }
 
     fn end_since(&self, mark: &RunMark) -> Option<RunEnd> {
-        self.run_properties()?.end_since(mark)
+        let said = self.run_properties()?;
+        let end = said.end_since(mark)?;
+        let is_down = said.of("ActiveState") == "inactive";
+        Some(match is_down && journal_lines::was_stopped(&self.unit, mark.output) {
+            true => RunEnd::Stopped,
+            false => end,
+        })
     }
 
     fn lines_since(&self, mark: &RunMark) -> Vec<String> {

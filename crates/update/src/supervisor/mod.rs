@@ -146,6 +146,7 @@ pub fn supervise(supervision: &Supervision<'_>) -> Result<(), SupervisorError> {
         reader: None,
         ended: 0,
         last_end: None,
+        commands: 0,
         supervision,
         enabled,
     };
@@ -192,6 +193,8 @@ struct Supervisor<'a> {
     /// Processes of the agent that have ended, and how the last of them did.
     ended: u64,
     last_end: Option<RunEnd>,
+    /// Commands of the updater that were started.
+    commands: u64,
 }
 
 impl Supervisor<'_> {
@@ -256,7 +259,12 @@ impl Supervisor<'_> {
     fn run_own(&mut self, child: ChildKind, command: &str) -> io::Result<()> {
         let own = Path::new("/proc/self/exe");
         let arguments: Vec<_> = self.supervision.global.iter().cloned().chain([command.into()]).collect();
-        let started = self.children.start(child, own, OsStr::new("refit-update"), &arguments, &[], false);
+        // As systemd does, so that starts are told apart. One of a unit that the supervisor runs in would always be the same.
+        self.commands += 1;
+        let invocation = PathBuf::from(format!("{}-{}", std::process::id(), self.commands));
+        let environment = [("INVOCATION_ID", invocation)];
+        let started =
+            self.children.start(child, own, OsStr::new("refit-update"), &arguments, &environment, false);
         started
             .map(drop)
             .inspect_err(|error| tracing::error!(%error, command, "the updater cannot be started"))
