@@ -6,6 +6,7 @@ use std::io;
 
 use refit_types::Version;
 
+use crate::archive::PART;
 use crate::disk::{remove_dir_durably, remove_durably, temporary};
 use crate::environment::Environment;
 use crate::versions::{active_version, is_complete};
@@ -54,6 +55,10 @@ impl Environment<'_> {
             return Ok(());
         }
         for name in self.disk.list(&layout.versions())? {
+            if name.to_str().is_some_and(|name| name.ends_with(PART)) {
+                remove_dir_durably(self.disk, &layout.versions().join(&name))?;
+                continue;
+            }
             let Some(version) = name.to_str().and_then(|name| name.parse::<Version>().ok()) else { continue };
             for path in [layout.proved(&version), layout.unproved(&version)] {
                 remove_durably(self.disk, &temporary(&path))?;

@@ -195,10 +195,10 @@ fn everything_is_durable_before_it_is_complete() {
         });
         assert!(made.is_none_or(|made| made < synced) && synced < placed, "{directory}: {notes:#?}");
     }
-    assert!(placed < at("sync ") && at("sync ") < at("create /1.2.3/sha256.new"));
+    assert!(placed < at("sync ") && at("sync ") < at("create /1.2.3/sha256.refit-new"));
     assert_eq!(
         notes[notes.len() - 3..],
-        ["sync /1.2.3/sha256.new", "rename to /1.2.3/sha256", "sync /1.2.3"]
+        ["sync /1.2.3/sha256.refit-new", "rename to /1.2.3/sha256", "sync /1.2.3"]
     );
 }
 

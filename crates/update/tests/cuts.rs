@@ -136,7 +136,9 @@ impl Scenario {
         assert!(operations.len() > 10, "{}: only {} operations", self.name, operations.len());
         let after = machine.tree();
         let is_of_the_way = |path: &&String| {
-            [".new", ".back", ".removed", "journal.json", "replaced"].iter().any(|end| path.ends_with(end))
+            [".new", ".refit-new", ".part", ".back", ".removed", "journal.json", "replaced"]
+                .iter()
+                .any(|end| path.ends_with(end))
         };
         assert_eq!(after.keys().find(is_of_the_way), None, "{}", self.name);
         self.run(&machine);

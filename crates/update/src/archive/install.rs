@@ -21,6 +21,9 @@ use super::{
 };
 use crate::{Disk, Layout, Profile, create_dirs_durably, write_durably};
 
+/// The end of the name of a version's directory while it is unpacked.
+pub(crate) const PART: &str = ".part";
+
 /// A version that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
@@ -155,7 +158,7 @@ pub fn install(
     if let Some(sha256) = completed(disk, &layout.checksum(version))? {
         return Ok(Installed { directory, sha256, already: true });
     }
-    let part = layout.versions().join(format!("{version}.part"));
+    let part = layout.versions().join(format!("{version}{PART}"));
     let mirrors = u32::try_from(download.urls.len()).unwrap_or(u32::MAX);
     let mut tried = 0;
     for url in download.urls {

@@ -16,6 +16,7 @@ mod unpack;
 
 pub use error::ArchiveError;
 pub use https::{HttpsOptions, HttpsSource};
+pub(crate) use install::PART;
 pub use install::{Download, InstallError, Installed, install};
 pub use patience::{Interrupt, Patience, TransferLimits};
 pub use resume::ResumingReader;

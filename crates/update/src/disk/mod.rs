@@ -74,10 +74,11 @@ pub trait Disk: Debug + Send + Sync {
     fn back_up_database(&self, from: &Path, to: &Path) -> io::Result<()>;
 }
 
-/// The temporary name of a file before it is renamed into place.
+/// The temporary name of a file before it is renamed into place. Nobody else uses such names, so what is left of one may be
+/// removed.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
-    name.push(".new");
+    name.push(".refit-new");
     path.with_file_name(name)
 }
 
