@@ -42,6 +42,12 @@ pub struct UpdaterStatus {
     /// What was last called off before anything was switched, because the cluster no longer asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub called_off: Option<UpdateTarget>,
+    /// What the cluster has told this host to do, if that is not known to have ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told: Option<UpdateTarget>,
+    /// The attempt that the agent last woke the updater for, once the control plane has answered for it.
+    #[serde(skip_serializing_if = "is_zero_attempt")]
+    pub woken_for: u64,
     /// Whether the installed version was switched to while no agent ran, and has not proved since that it works.
     #[serde(skip_serializing_if = "is_false")]
     pub unproved: bool,
@@ -80,6 +86,10 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+fn is_zero_attempt(attempt: &u64) -> bool {
+    *attempt == 0
+}
+
 impl UpdaterStatus {
     /// The size limit of the file. Agents read no more, and servers must accept as much: with a lower limit there, a
     /// long status would make the server refuse the agent's heartbeats.
@@ -89,6 +99,12 @@ impl UpdaterStatus {
     /// that failed as if the version had been tried.
     pub fn version_failure(&self) -> Option<&UpdateFailure> {
         self.last_failure.as_ref().filter(|failure| !failure.is_before_the_switch())
+    }
+
+    /// The attempt that the agent has woken the updater for, if that is news. Numbers are compared and not times: a clock
+    /// may be set.
+    pub fn new_wake(&self, attempt: u64) -> Option<u64> {
+        Some(attempt).filter(|attempt| *attempt > 0 && *attempt != self.woken_for)
     }
 
     /// What keeps the update from beginning, told by an updater of this release or of one before.

@@ -33,6 +33,7 @@ mod status_file;
 mod supervisor;
 mod switch;
 mod takeover;
+mod told_attempt;
 mod uninstall;
 mod units;
 mod unproved;

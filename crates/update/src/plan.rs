@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use refit_types::{BootMoment, StoredWord, UpdateObstacle, UpdaterStatus, Version};
+use refit_types::{BootMoment, StoredWord, UpdateObstacle, UpdateTarget, UpdaterStatus, Version};
 
 use crate::config::Config;
 use crate::failure::FailedStep;
 use crate::host::{Answer, Endpoint, Moment};
 use crate::outcome::Outcome;
 use crate::status_file::failed_step;
+use crate::told_attempt::is_called_off;
 
 /// How urgent an update is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: &'a Moment,
     /// Drawn at random from the jitter of the answer.
     pub(crate) jitter: Duration,
+    /// The attempt that this host was told to make, if it has not ended.
+    pub(crate) told: Option<&'a UpdateTarget>,
 }
 
 /// What to do.
@@ -95,14 +98,19 @@ pub(crate) fn endpoint_to_ask(config: &Config) -> Result<Endpoint, NotAsked> {
     if !config.enabled {
         return Err(NotAsked::Disabled);
     }
-    let proxy = config.proxy.clone().ok_or(NotAsked::NoProxy)?;
-    Ok(Endpoint { proxy, base_urls: config.base_urls(), ca_pin: config.ca_pin.clone() })
+    endpoint_of(config).ok_or(NotAsked::NoProxy)
+}
+
+/// The control plane that is configured, whether this host is to be updated or not.
+pub(crate) fn endpoint_of(config: &Config) -> Option<Endpoint> {
+    let proxy = config.proxy.clone()?;
+    Some(Endpoint { proxy, base_urls: config.base_urls(), ca_pin: config.ca_pin.clone() })
 }
 
 /// What an update does next. A pinned version and an operator do not wait for the schedule of the control plane, and
 /// its answer cannot call them off.
 pub(crate) fn decide(facts: Facts<'_>) -> Plan {
-    let Facts { config, answer, active, status, urgency, now, jitter } = facts;
+    let Facts { config, answer, active, status, urgency, now, jitter, told } = facts;
     let is_pinned = config.pinned_version.is_some();
     let version = config.pinned_version.as_ref().unwrap_or(&answer.version).clone();
     if active == Some(&version) {
@@ -112,11 +120,13 @@ pub(crate) fn decide(facts: Facts<'_>) -> Plan {
         return Plan::Switch { version, confirm: false };
     }
     if !answer.auto_update {
-        // What kept an attempt from beginning is still the reason when its time is up.
-        return Plan::Postpone(match (urgency, &status.obstacle) {
-            (Urgency::Spread, None) => Postponed::CalledOff { version },
-            _ => Postponed::NotDue { version },
-        });
+        let is_called_off = told.is_some_and(|told| is_called_off(told, answer, status.obstacle.is_some()));
+        return Plan::Postpone(
+            match is_called_off || urgency == Urgency::Spread && status.obstacle.is_none() {
+                true => Postponed::CalledOff { version },
+                false => Postponed::NotDue { version },
+            },
+        );
     }
     if let Some(held_back) = hold_back(status, &version, answer.attempt, now) {
         return Plan::Postpone(held_back);

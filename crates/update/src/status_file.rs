@@ -11,6 +11,7 @@ use crate::disk::write_durably;
 use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, Moment};
 use crate::outcome::Outcome;
+use crate::told_attempt::{is_called_off, told};
 use crate::{Disk, Disproved, Layout};
 
 /// What is known when a command has ended.
@@ -21,6 +22,8 @@ pub(crate) struct CommandResult<'a> {
     pub(crate) at: Moment,
     /// Whether the active version has yet to prove that it works.
     pub(crate) unproved: bool,
+    /// The attempt that the agent has woken the updater for.
+    pub(crate) woken_for: Option<u64>,
 }
 
 /// The status after a command with this outcome.
@@ -49,13 +52,17 @@ pub(crate) fn next_status(
         version: result.config.pinned_version.clone().unwrap_or_else(|| answer.version.clone()),
         attempt: answer.attempt,
     });
+    end_told_attempt(&mut status, result, outcome, target.as_ref());
     (status.held, status.held_target) = match outcome {
-        Outcome::Held(why) => (Some(why.clone()), target.clone()),
+        Outcome::Held(why) => {
+            // An answer that tells a host to wait names no attempt: the hold is still about the one before.
+            let is_same = |held: &UpdateTarget| {
+                target.as_ref().is_some_and(|target| target.attempt == 0 && target.version == held.version)
+            };
+            (Some(why.clone()), status.held_target.filter(is_same).or(target))
+        }
         _ => (None, None),
     };
-    if matches!(outcome, Outcome::CalledOff { .. }) {
-        status.called_off = target;
-    }
     match outcome {
         Outcome::Obstructed { version, attempt, failure, tries, delay } => {
             status.obstructed_at = Some(result.at.since_boot.clone());
@@ -105,6 +112,36 @@ pub(crate) fn next_status(
         (status.last_failure, status.failed_at, status.failures) = (None, None, 0);
     }
     status
+}
+
+/// Keeps track of the attempt that this host was told to make, and reports one that was called off.
+fn end_told_attempt(
+    status: &mut UpdaterStatus,
+    result: &CommandResult<'_>,
+    outcome: &Outcome,
+    target: Option<&UpdateTarget>,
+) {
+    let told = told(status, result.answer, result.woken_for);
+    if let (Some(_), Some(woken_for)) = (result.answer, result.woken_for) {
+        status.woken_for = woken_for;
+    }
+    let is_past = |told: &UpdateTarget| {
+        result.answer.is_some_and(|answer| is_called_off(told, answer, status.obstacle.is_some()))
+    };
+    let called_off = match outcome {
+        Outcome::CalledOff { .. } => told.clone().or(target.cloned()),
+        // Another attempt may have taken its place.
+        Outcome::Nothing(_) | Outcome::Later(_) => {
+            [&told, &status.told].into_iter().flatten().find(|told| is_past(told)).cloned()
+        }
+        _ => None,
+    };
+    let goes_on = matches!(outcome, Outcome::Nothing(_) | Outcome::Later(_) | Outcome::Obstructed { .. });
+    let is_there = |told: &UpdateTarget| result.active == Some(&told.version);
+    status.told = told.filter(|told| goes_on && called_off.as_ref() != Some(told) && !is_there(told));
+    if let Some(called_off) = called_off.filter(|target| !is_there(target)) {
+        status.called_off = Some(called_off);
+    }
 }
 
 fn add_failure(
@@ -204,6 +241,7 @@ mod tests {
             active: None,
             at: at_the_epoch(),
             unproved: false,
+            woken_for: None,
         };
         let after = next_status(before.clone(), &result, &Outcome::Nothing(String::new()));
         assert_ne!(after, before);
@@ -229,6 +267,7 @@ mod tests {
             active: None,
             at: at_the_epoch(),
             unproved: false,
+            woken_for: None,
         };
         let target = Some(UpdateTarget { version: "2.0.0".parse().unwrap(), attempt: 7 });
         let held = next_status(UpdaterStatus::default(), &result, &Outcome::Held("no backup".into()));
@@ -252,6 +291,7 @@ mod tests {
             active: None,
             at: at_the_epoch(),
             unproved: false,
+            woken_for: None,
         };
         let failure = FailedStep::Health.failure("no agent answers");
         let undone = Outcome::Undone { version: "2.0.0".parse().unwrap(), failure };

@@ -14,10 +14,11 @@ use crate::failure::{FailedStep, StepFailed};
 use crate::host::{Answer, Connector, ControlPlane, Endpoint, FetchError, HostError, Moment, Packages};
 use crate::outcome::{Outcome, UpdateError};
 use crate::plan::{
-    Facts, NotAsked, Plan, Postponed, RETRY_SHARES, Urgency, decide, endpoint_to_ask, retry_delay, tries_of,
+    Facts, NotAsked, Plan, RETRY_SHARES, Urgency, decide, endpoint_of, endpoint_to_ask, retry_delay, tries_of,
 };
 use crate::status_file::{self, CommandResult, last_status, next_status};
-use crate::switch::{SwitchPlan, Switched, database_for};
+use crate::switch::{Database, SwitchPlan, Switched, database_for};
+use crate::told_attempt::told;
 use crate::versions::{active_version, is_complete, remove_others};
 use crate::{RestoreConditions, Unproved, failure_log, links, units};
 
@@ -82,12 +83,10 @@ impl Updater<'_> {
                 Err(UpdateError::Stopped) => Ok(Outcome::Nothing(STOPPED.into())),
                 other => other,
             },
-            Plan::Postpone(postponed @ Postponed::CalledOff { .. }) => {
-                // An answer that tells a host to wait names no attempt.
-                let told = Answer { attempt: self.woken_for.unwrap_or_default(), ..answer.clone() };
-                self.save_status(&mut state, Some(&told), postponed.into())
+            Plan::Postpone(postponed) => {
+                let outcome = self.still_held(&state, asked).unwrap_or_else(|| postponed.into());
+                self.save_status(&mut state, Some(answer), outcome)
             }
-            Plan::Postpone(postponed) => self.save_status(&mut state, Some(answer), postponed.into()),
         }
     }
 
@@ -212,7 +211,8 @@ impl Updater<'_> {
     ) -> Result<Option<Outcome>, UpdateError> {
         let config = state.config.clone();
         let is_reachable = || {
-            let endpoint = endpoint_to_ask(&config).ok();
+            // Also where updates are disabled: an agent that cannot connect has proved nothing.
+            let endpoint = endpoint_of(&config);
             let client = endpoint.and_then(|endpoint| connector.connect(&endpoint).ok());
             client.is_some_and(|client| client.find().is_ok())
         };
@@ -225,7 +225,9 @@ impl Updater<'_> {
     }
 
     fn plan(&self, state: &DiskState, answer: &Answer, urgency: Urgency) -> Plan {
-        decide(self.facts(state, answer, urgency, &self.environment.clock.moment()))
+        let told = told(&state.status, Some(answer), self.woken_for);
+        let moment = self.environment.clock.moment();
+        decide(Facts { told: told.as_ref(), ..self.facts(state, answer, urgency, &moment) })
     }
 
     fn facts<'f>(
@@ -243,6 +245,7 @@ impl Updater<'_> {
             urgency,
             now,
             jitter: Duration::from_secs((self.random)(answer.jitter_seconds.saturating_add(1)).into()),
+            told: None,
         }
     }
 
@@ -283,18 +286,10 @@ impl Updater<'_> {
                 return self.not_switched(state, answer, version, FailedStep::Download.failure(error));
             }
         }
-        let Environment { disk, layout, profile, agent, clock, .. } = self.environment;
-        let conditions = RestoreConditions {
-            proxy: proxy.to_owned(),
-            now: clock.now(),
-            trusted: agent.trusted_issuers(),
-            identity_lifetime: profile.identity_lifetime,
-        };
         let from = state.active.clone();
-        let database = match database_for(disk, layout, from.as_ref(), version, &conditions) {
+        let database = match self.database_for(state, proxy, version) {
             Ok(database) => database,
-            Err(reason) => {
-                let held = format!("{version} is older than what is active: {reason}");
+            Err(held) => {
                 tracing::warn!("Held: {held}");
                 return self.save_status(state, Some(answer), Outcome::Held(held));
             }
@@ -320,6 +315,28 @@ impl Updater<'_> {
         }
     }
 
+    /// What becomes of the database in a switch to that version, or why this host refuses the version.
+    fn database_for(&self, state: &DiskState, proxy: &str, version: &Version) -> Result<Database, String> {
+        let Environment { disk, layout, profile, agent, clock, .. } = self.environment;
+        let conditions = RestoreConditions {
+            proxy: proxy.to_owned(),
+            now: clock.now(),
+            trusted: agent.trusted_issuers(),
+            identity_lifetime: profile.identity_lifetime,
+        };
+        database_for(disk, layout, state.active.as_ref(), version, &conditions)
+            .map_err(|reason| format!("{version} is older than what is active: {reason}"))
+    }
+
+    /// A version that this host refused is still refused if it still has the same reason to: the cluster would take it for
+    /// released otherwise, and tell it again.
+    fn still_held(&self, state: &DiskState, Asked { answer, proxy, .. }: Asked<'_>) -> Option<Outcome> {
+        let target = state.status.held_target.as_ref()?;
+        let is_same = state.status.held.is_some() && target.version == answer.version && !answer.auto_update;
+        let held = self.database_for(state, proxy, &target.version).err().filter(|_| is_same)?;
+        Some(Outcome::Held(held))
+    }
+
     /// The update ended before anything was switched: either the version cannot be used, or something else stands in
     /// its way.
     fn not_switched(
@@ -341,11 +358,13 @@ impl Updater<'_> {
     fn not_answered(&self, state: &mut DiskState, error: HostError) -> Result<Outcome, UpdateError> {
         let obstacle = state.status.obstacle.as_ref();
         let version = obstacle.and_then(|obstacle| obstacle.version.clone());
-        let (attempt, version) = match (self.woken_for, obstacle.map(|obstacle| obstacle.attempt)) {
-            (Some(woken), Some(attempt)) if woken == attempt => (attempt, version),
-            (Some(woken), _) => (woken, None),
-            (None, Some(attempt)) => (attempt, version),
-            (None, None) => return Err(UpdateError::ControlPlane(error)),
+        let told = state.status.told.clone();
+        let (attempt, version) = match (self.woken_for, obstacle.map(|obstacle| obstacle.attempt), told) {
+            (Some(woken), Some(attempt), _) if woken == attempt => (attempt, version),
+            (Some(woken), ..) => (woken, None),
+            (None, Some(attempt), _) => (attempt, version),
+            (None, None, Some(told)) => (told.attempt, Some(told.version)),
+            (None, None, None) => return Err(UpdateError::ControlPlane(error)),
         };
         let obstructed = self.obstructed(state, version, attempt, FailedStep::Find.failure(error));
         self.save_failure(state, None, obstructed)
@@ -454,7 +473,8 @@ impl Updater<'_> {
             .is_some();
         let (at, active) = (clock.moment(), state.active.as_ref());
         self.write_failure_log(answer, &at, &outcome);
-        let result = CommandResult { config: &state.config, answer, active, at, unproved };
+        let woken_for = self.woken_for;
+        let result = CommandResult { config: &state.config, answer, active, at, unproved, woken_for };
         let status = next_status(state.status.clone(), &result, &outcome);
         if status != state.status {
             status_file::save(self.environment.disk, self.environment.layout, &status)

@@ -11,7 +11,7 @@ use std::path::Path;
 use folder::Folder;
 use host::Host;
 use refit_types::UpdaterStatus;
-use refit_update::{Outcome, RealDisk, RunEnd, Urgency, last_status};
+use refit_update::{Outcome, RealDisk, Recovery, RunEnd, Updater, Urgency, last_status};
 
 impl Host<Folder> {
     /// Whether there was anything to remove. The lock of the command and the wake file of an agent exist in any case.
@@ -185,18 +185,100 @@ fn a_control_plane_that_cannot_be_asked_is_an_obstacle_of_the_attempt_that_the_a
     assert_eq!((obstacle.attempt, obstacle.step.as_str(), obstacle.tries), (4, "find", 1));
 }
 
-/// A pause during the jitter ends the attempt: the control plane learns of it, and tells this host again later.
+/// A pause ends an attempt that has not switched: the control plane learns of it, and tells this host again later.
 #[test]
-fn an_attempt_that_is_called_off_during_its_jitter_is_reported() {
+fn an_attempt_that_is_called_off_is_reported_by_whichever_run_learns_of_it() {
+    let called_off = |host: &Host<Folder>| {
+        let called_off = last_status(&RealDisk, &host.layout).called_off;
+        called_off.map(|target| (target.version.to_string(), target.attempt))
+    };
+    let reported = Some(("2.0.0".to_owned(), 4));
+
+    // During its jitter. The first run has written the status since the agent woke it.
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| (state.woken_for, state.attempt, state.jitter_seconds) = (Some(4), 4, 600));
+    let waits = Updater { random: |_| 300, ..host.updater() };
+    host.want("2.0.0");
+    let outcome = waits.update(Urgency::Due, &host).unwrap();
+    assert!(matches!(outcome, Outcome::Later(_)), "{outcome:?}");
+    assert_eq!(called_off(&host), None);
+    host.change_state(|state| state.not_due = true);
+    assert!(matches!(host.update("2.0.0", Urgency::Spread), Outcome::CalledOff { .. }));
+    assert_eq!(called_off(&host), reported);
+
+    // Before the updater has asked at all, and only once.
     let host = Host::new();
     host.goes_to("1.0.0");
     host.change_state(|state| (state.woken_for, state.not_due) = (Some(4), true));
-    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::Nothing(_)), "it was never due");
-    assert_eq!(last_status(&RealDisk, &host.layout).called_off, None);
-    let outcome = host.update("2.0.0", Urgency::Spread);
-    assert!(matches!(outcome, Outcome::CalledOff { .. }), "{outcome:?}");
-    let called_off = last_status(&RealDisk, &host.layout).called_off.unwrap();
-    assert_eq!((called_off.version, called_off.attempt), (host::version("2.0.0"), 4));
+    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::CalledOff { .. }));
+    assert_eq!(called_off(&host), reported);
+    assert!(matches!(host.update("2.0.0", Urgency::Due), Outcome::Nothing(_)), "it has been reported");
+
+    // By a run of the timer, which no agent has woken.
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.change_state(|state| (state.attempt, state.jitter_seconds) = (4, 600));
+    host.want("2.0.0");
+    let waits = Updater { random: |_| 300, ..host.updater() };
+    assert!(matches!(waits.update(Urgency::Due, &host).unwrap(), Outcome::Later(_)));
+    // The version is set back to the one that this host runs.
+    assert!(matches!(host.update("1.0.0", Urgency::Due), Outcome::Nothing(_)));
+    assert_eq!(called_off(&host), reported);
+    assert_eq!(last_status(&RealDisk, &host.layout).told, None);
+}
+
+/// The cluster would take a hold that is gone for a release, and tell the host again every ten minutes.
+#[test]
+fn a_hold_stays_for_as_long_as_its_reason_does() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.goes_to("2.0.0");
+    let note = host.layout.backup(&host::version("1.0.0")).join("backup.yaml");
+    let aside = note.with_extension("aside");
+    std::fs::rename(&note, &aside).unwrap();
+    host.change_state(|state| state.attempt = 7);
+    assert!(matches!(host.update("1.0.0", Urgency::Due), Outcome::Held(_)));
+    host.change_state(|state| state.not_due = true);
+    for _ in 0..3 {
+        assert!(matches!(host.update("1.0.0", Urgency::Due), Outcome::Held(_)));
+        let status = last_status(&RealDisk, &host.layout);
+        let target = status.held_target.unwrap();
+        assert_eq!((target.version.to_string(), target.attempt), ("1.0.0".into(), 7));
+        assert!(status.held.is_some() && status.called_off.is_none());
+    }
+    std::fs::rename(&aside, &note).unwrap();
+    assert!(matches!(host.update("1.0.0", Urgency::Due), Outcome::Nothing(_)));
+    assert_eq!(last_status(&RealDisk, &host.layout).held, None, "it is released");
+}
+
+/// Somebody stops the service while the new version is watched: that is neither the version's end nor a wish for a start.
+#[test]
+fn a_service_that_is_stopped_during_the_proof_stays_stopped_and_blames_no_version() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    host.break_versions(&["2.0.0"]);
+    host.change_state(|state| state.crash = Some((RunEnd::Stopped, Vec::new())));
+    let Outcome::Undone { failure, .. } = host.update("2.0.0", Urgency::Due) else { panic!("it works") };
+    assert_eq!(failure.to_string(), "service: the service was stopped during the update");
+    assert_eq!((host.active().as_deref(), host.runs()), (Some("1.0.0"), None));
+    host.start_agent();
+    host.break_versions(&[]);
+    assert!(
+        matches!(host.update("2.0.0", Urgency::Due), Outcome::Switched { .. }),
+        "it is tried again at once"
+    );
+}
+
+/// A download that was cut, of a version that nobody wants any more.
+#[test]
+fn what_is_left_of_a_download_goes_with_the_next_command() {
+    let host = Host::new();
+    host.goes_to("1.0.0");
+    let part = host.layout.versions().join("2.0.0.part");
+    std::fs::create_dir_all(part.join("bin")).unwrap();
+    host.environment().recover(Recovery::Online, None).unwrap();
+    assert!(!part.exists());
 }
 
 #[test]

@@ -153,13 +153,10 @@ impl Host {
         last_status(&RealDisk, &self.layout)
     }
 
-    /// The attempt that the agent has woken the updater for, if no run has ended with a result since.
+    /// The attempt that the agent has woken the updater for, if the control plane has not been asked since.
     pub(super) fn woken_for(&self) -> Option<u64> {
-        let wake = DataDir::new(self.layout.data()).updater_wake();
-        let changed = |path: &Path| std::fs::symlink_metadata(path).ok()?.modified().ok();
-        let is_new = changed(&wake)? > changed(&self.layout.status()).unwrap_or(std::time::UNIX_EPOCH);
-        let text = std::fs::read_to_string(&wake).ok()?;
-        text.trim().strip_prefix("attempt ")?.parse().ok().filter(|attempt| *attempt > 0 && is_new)
+        let text = std::fs::read_to_string(DataDir::new(self.layout.data()).updater_wake()).ok()?;
+        self.status().new_wake(text.trim().strip_prefix("attempt ")?.parse().ok()?)
     }
 
     /// Rolls back a switch that was interrupted. Needs neither the network nor anything that TLS depends on.

@@ -72,6 +72,7 @@ impl Case {
             urgency: Urgency::Now,
             now: &now,
             jitter: Duration::from_secs(300),
+            told: None,
         };
         decide_enable(facts, &(self.standing)())
     }

@@ -83,6 +83,7 @@ impl Case {
             urgency: self.urgency,
             now: &now,
             jitter: Duration::from_secs(self.jitter),
+            told: None,
         })
     }
 }
@@ -302,6 +303,7 @@ fn an_update_that_could_not_begin_is_tried_again_after_a_growing_delay_that_surv
             urgency,
             now: &now,
             jitter,
+            told: None,
         })
     };
     let decide = |status: &UpdaterStatus, urgency, since, auto_update| {

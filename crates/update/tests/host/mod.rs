@@ -12,7 +12,7 @@ use refit_types::{Edition, Version};
 use refit_update::{
     Agent, Answer, Clock, Condition, Connector, ControlPlane, Disk, Endpoint, Environment, FetchError, Guard,
     HostError, IdentityFacts, Layout, Manager, Packages, ProbeError, Profile, RunEnd, RunMark, Service,
-    ServiceState, StartId, Updater, active_version, create_dirs_durably, write_durably,
+    ServiceState, StartId, Updater, active_version, create_dirs_durably, last_status, write_durably,
 };
 
 pub const PROXY: &str = "refit.example.com:3080";
@@ -71,6 +71,8 @@ pub struct State {
     pub is_queued: bool,
     /// Nothing runs the agent.
     pub is_unmanaged: bool,
+    /// There is a service manager, and it has not started the agent that runs.
+    pub runs_by_hand: bool,
     /// Somebody starts the agent while the units are read.
     pub starts_meanwhile: bool,
     /// Somebody stops the agent before it is reloaded.
@@ -87,6 +89,9 @@ pub struct State {
     /// Binaries that are killed while they report their version.
     pub kills_probes: bool,
     pub attempt: u64,
+    pub jitter_seconds: u32,
+    /// Whether the agent is connected to the control plane.
+    pub is_cut_off: bool,
     /// The control plane that the agent's configuration names.
     pub agent_proxy: Option<&'static str>,
     /// The control planes that were asked.
@@ -171,7 +176,11 @@ impl<G: Platform> Host<G> {
             environment: self.environment(),
             random: |_| 0,
             packages: self,
-            woken_for: self.state.lock().unwrap().woken_for,
+            woken_for: {
+                let woken_for = self.state.lock().unwrap().woken_for;
+                woken_for
+                    .and_then(|attempt| last_status(self.platform.disk(), &self.layout).new_wake(attempt))
+            },
         }
     }
 
@@ -273,7 +282,7 @@ impl<G: Platform> Service for Host<G> {
         self.does("ask how the service is", || {
             let state = self.state.lock().unwrap();
             match state.running {
-                Some(_) if !state.is_unmanaged => ServiceState::Running,
+                Some(_) if !state.is_unmanaged && !state.runs_by_hand => ServiceState::Running,
                 _ if state.is_failing => ServiceState::Failing,
                 _ if state.is_queued => ServiceState::Queued,
                 _ => ServiceState::Stopped,
@@ -359,7 +368,7 @@ impl<G: Platform> Agent for Host<G> {
         let state = self.state.lock().unwrap();
         let running = state.running.as_ref().filter(|running| !state.broken.contains(&running.version))?;
         let (version, start) = (running.version.clone(), running.start.clone());
-        Some(Condition { version, start, connected: true, reason: None })
+        Some(Condition { version, start, connected: !state.is_cut_off, reason: None })
     }
 
     fn lock_out(&self) -> Result<Guard, HostError> {
@@ -431,7 +440,8 @@ impl<G: Platform> ControlPlane for Client<'_, G> {
         let auto_update = !state.not_due;
         let attempt = if auto_update { attempt } else { 0 };
         let withheld = state.withheld.filter(|_| !self.0.has_joined()).map(str::to_owned);
-        Ok(Answer { version, edition: Edition::Oss, auto_update, jitter_seconds: 0, attempt, withheld })
+        let jitter_seconds = state.jitter_seconds;
+        Ok(Answer { version, edition: Edition::Oss, auto_update, jitter_seconds, attempt, withheld })
     }
 
     fn find_for_new_host(&self) -> Result<Answer, HostError> {
