@@ -13,7 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use refit_identity::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Disproved, Lock, Outcome, Recovered, Recovery, Urgency};
+use refit_update::{Disproved, FailedStep, Lock, Outcome, Recovered, Recovery, Urgency};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -327,9 +327,14 @@ fn print_outcome(outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Later(wait) => output::print(&format!("It is due in {} s.", wait.as_secs())),
         Outcome::Obstructed { version, failure, .. } => {
             let version = version.as_ref().map_or_else(|| "The version".into(), ToString::to_string);
-            Err(Failure::failed(format!(
+            let error = format!(
                 "{version} was not installed, at {failure}; nothing has changed, and it is tried again while it is due"
-            )))
+            );
+            // It was refused for the agent's sake: an updater of an older release would not see why, and switch.
+            Err(match failure.step {
+                FailedStep::Service => relay::settled(error),
+                _ => Failure::failed(error),
+            })
         }
         Outcome::Failed { version, failure } => {
             Err(Failure::failed(format!("{version} was not installed, at {failure}; nothing has changed")))
