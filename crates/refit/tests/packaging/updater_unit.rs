@@ -41,11 +41,15 @@ fn selinux_type(path: &str) -> &'static str {
 #[test]
 fn selinux_lets_every_command_of_the_updater_enter_its_domain() {
     let rules = fs::read_to_string(sources().join("packaging/selinux/refit_update.te")).unwrap();
-    let allows = |kind: &str| {
+    let allows = |kind: &str, permission: &str| {
         let rule = format!("allow refit_update_t {kind}:file ");
-        rules.lines().any(|line| line.starts_with(&rule) && line.contains(" entrypoint "))
+        rules.lines().any(|line| line.starts_with(&rule) && line.contains(&format!(" {permission} ")))
     };
-    assert!(allows("bin_t") && !allows("shell_exec_t"), "as in the module of the first release");
+    let may_enter = |kind: &str| allows(kind, "entrypoint");
+    assert!(may_enter("bin_t") && !may_enter("shell_exec_t"), "as in the module of the first release");
+    for kind in ["bin_t", "shell_exec_t"] {
+        assert!(allows(kind, "execute_no_trans"), "{kind}, from there on");
+    }
     let own = unit(UNIT);
     let profile = Profile::refit();
     assert!(own.contains("SELinuxContext=-system_u:system_r:refit_update_t:s0\n"));
@@ -54,7 +58,7 @@ fn selinux_lets_every_command_of_the_updater_enter_its_domain() {
         assert_eq!(commands.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["ExecStartPre", "ExecStart"]);
         for (name, command) in commands {
             let path = command.trim_start_matches(['-', '@', ':', '!']).split(' ').next().unwrap();
-            assert!(allows(selinux_type(path)), "{name}={command}");
+            assert!(may_enter(selinux_type(path)), "{name}={command}");
         }
     }
 }
