@@ -167,7 +167,8 @@ impl Layout {
         self.data().join("active")
     }
 
-    /// A link to the version before, made before the pointer moves, so that a rollback needs only a rename.
+    /// A link to the version before, made before the pointer moves, so that a rollback needs only a rename. It stays while the
+    /// active version has not proved itself.
     pub fn active_back(&self) -> PathBuf {
         self.data().join("active.back")
     }

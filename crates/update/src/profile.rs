@@ -149,11 +149,16 @@ fn own_drop_ins() -> BTreeMap<String, String> {
         ),
         (
             "refit-update.service",
-            "[Service]\nExecStartPre=\nExecStartPre=-/bin/sh -c '[ ! -x {data_dir}/active.back/bin/refit-update ] || exec {data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover'\n\
-             ExecStart=\nExecStart=/bin/sh -c 'own={bin_dir}/refit-update; REFIT_UPDATE_LAUNCHED=1 \"$$own\" --install-suffix {suffix} update; code=$$?; \
-             for older in {data_dir}/versions/*/bin/refit-update; do case $$code in 0|129|130|143) exit $$code;; 3) exit 1;; esac; \
-             [ -e \"$${older%%/bin/*}/sha256\" ] && [ ! \"$$older\" -ef \"$$own\" ] && { \"$$older\" --install-suffix {suffix} update; code=$$?; }; \
-             done; exit $$code'\n",
+            "[Service]\nExecStartPre=\nExecStartPre=-/usr/bin/env sh -c '[ ! -x {data_dir}/active.back/bin/refit-update ] || exec {data_dir}/active.back/bin/refit-update --install-suffix {suffix} recover'\n\
+             ExecStart=\nExecStart=/usr/bin/env sh -c 'own={bin_dir}/refit-update data={data_dir} other= past=; \
+             REFIT_UPDATE_LAUNCHED=1 \"$$own\" --install-suffix {suffix} update; code=$$?; \
+             case $$code in 0|129|130|143) exit $$code;; 3) exit 1;; esac; \
+             for file in $$(ls -d \"$$data\"/versions/*/sha256 | sort -V); do dir=$${file%%/*}; \
+             if [ \"$$dir\" -ef \"$$data/active\" ]; then past=1; continue; fi; \
+             [ -e \"$$dir/proved\" ] && [ -x \"$$dir/bin/refit-update\" ] || continue; \
+             [ \"$$past\" ] && [ \"$$other\" ] || other=$$dir; \
+             done; [ \"$$other\" ] || exit $$code; \
+             REFIT_UPDATE_HANDED=1 \"$$other/bin/refit-update\" --install-suffix {suffix} update || exit 1'\n",
         ),
         (
             "refit-update.path",

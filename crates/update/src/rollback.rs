@@ -18,7 +18,8 @@ use crate::{Disproved, NoService, Unproved, links, units};
 /// Whether a recovery may stop and start the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Before the agent's service starts: it is only stopped if it runs after all, and nothing else is started.
+    /// Before the agent's service starts: it is only stopped if it runs after all. Nothing is started but the updater, which
+    /// checks a version that has not proved itself yet.
     BeforeStart,
     /// On a host that is up: the agent is stopped, and started again if it ran before the switch.
     Online,

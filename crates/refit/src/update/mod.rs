@@ -4,6 +4,7 @@
 mod host;
 mod progress;
 mod relay;
+mod retry;
 mod supervise;
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use refit_identity::CaPin;
 use refit_types::{UpdaterStatus, Version};
-use refit_update::{Disproved, Lock, Outcome, Recovered, Recovery, Urgency};
+use refit_update::{Disproved, FailedStep, Lock, Outcome, Recovered, Recovery, Urgency};
 
 use crate::exit::Failure;
 use crate::invocation::Invocation;
@@ -21,6 +22,7 @@ use crate::output::{self, Format};
 use crate::{stamp, version};
 use host::{Host, Wait};
 use relay::OnError;
+use retry::{NextTry, Tries, wait_for_next_try};
 
 /// Keeps the agent of this host on the version that the cluster wants.
 #[derive(Debug, Parser)]
@@ -214,14 +216,9 @@ fn recover_here(host: &Host, recovery: Recovery) -> Result<(), Failure> {
     }
 }
 
-/// How often an update that cannot begin is tried by one process: about 20 minutes. The timer goes on after that.
-const TRIES: u32 = 10;
-/// How often a process that waits for its next try looks whether the agent wakes it for another attempt.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// The command of the timer. The lock is free during every delay, so that no other command waits for it.
 fn update(host: &Host) -> Result<(), Failure> {
-    let (mut urgency, mut tries) = (Urgency::Due, 1);
+    let (mut urgency, mut tries) = (Urgency::Due, Tries::begin(Instant::now()));
     loop {
         let Some(lock) = host.try_lock()? else {
             return output::print("Another updater is at work on this host; it does what is due.");
@@ -234,8 +231,9 @@ fn update(host: &Host) -> Result<(), Failure> {
                 std::thread::sleep(wait);
                 urgency = Urgency::Spread;
             }
-            Outcome::Obstructed { failure, attempt, delay, .. } if tries < TRIES => {
-                tries += 1;
+            Outcome::Obstructed { failure, attempt, delay, .. }
+                if tries.take_another(Instant::now(), delay) =>
+            {
                 tracing::warn!(
                     "The update cannot begin, at {failure}; it is tried again in {} s",
                     delay.as_secs()
@@ -246,27 +244,6 @@ fn update(host: &Host) -> Result<(), Failure> {
             }
             outcome => return print_outcome(&outcome),
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextTry {
-    OfThisAttempt,
-    OfAnotherAttempt,
-}
-
-/// Waits, but not if the agent wakes the updater for another attempt: no other updater would be started for it meanwhile.
-fn wait_for_next_try(host: &Host, attempt: u64, delay: Duration) -> NextTry {
-    let end = Instant::now() + delay;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if host.woken_for().is_some_and(|woken| woken != attempt) {
-            return NextTry::OfAnotherAttempt;
-        }
-        if left.is_zero() {
-            return NextTry::OfThisAttempt;
-        }
-        std::thread::sleep(left.min(LOOK_EVERY));
     }
 }
 
@@ -327,9 +304,14 @@ fn print_outcome(outcome: &Outcome) -> Result<(), Failure> {
         Outcome::Later(wait) => output::print(&format!("It is due in {} s.", wait.as_secs())),
         Outcome::Obstructed { version, failure, .. } => {
             let version = version.as_ref().map_or_else(|| "The version".into(), ToString::to_string);
-            Err(Failure::failed(format!(
+            let error = format!(
                 "{version} was not installed, at {failure}; nothing has changed, and it is tried again while it is due"
-            )))
+            );
+            // It was refused for the agent's sake: an updater of an older release would not see why, and switch.
+            Err(match failure.step {
+                FailedStep::Service => relay::settled(error),
+                _ => Failure::failed(error),
+            })
         }
         Outcome::Failed { version, failure } => {
             Err(Failure::failed(format!("{version} was not installed, at {failure}; nothing has changed")))

@@ -16,7 +16,7 @@ use crate::stamp;
 /// Set for an updater that must carry the command out itself, so that none delegates twice.
 const DELEGATED: &str = "REFIT_UPDATE_HANDED";
 
-/// Set by a unit that runs an older updater unless this one has done its job, or says that no other is to try.
+/// Set by a unit that runs another updater unless this one has done its job, or says that no other is to try.
 const LAUNCHED: &str = "REFIT_UPDATE_LAUNCHED";
 
 /// Ends an updater that was started by another, or by a unit: the command failed, and no other updater is to try.

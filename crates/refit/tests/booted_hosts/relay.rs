@@ -53,12 +53,10 @@ impl Host {
         }
     }
 
-    /// What was written down so of updates: what runs before each start of the agent is left out, and each is there once,
-    /// although the recording updater starts the real one, which is another file.
+    /// What was written down so of updates: what runs before each start of the agent is left out.
     fn recorded_updates(&self) -> Vec<String> {
         let mut updates = self.recorded();
         updates.retain(|line| !line.ends_with(" recover"));
-        updates.dedup();
         updates
     }
 
@@ -201,6 +199,25 @@ async fn an_older_updater_does_what_the_active_one_cannot_even_where_the_unit_ca
     assert_ne!(host.run(&["systemctl", "start", "refit-update"]).code, Some(0));
     assert_eq!(host.status()["last_failure"]["version"], archives::EXITS);
     assert_eq!((host.recorded_updates(), host.active()), (vec![], "1.2.4".into()));
+}
+
+/// What the active updater refuses for the agent's sake, an older release would do: it does not look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_that_is_refused_is_not_handed_to_an_older_updater() {
+    let host = Host::enabled().await;
+    host.goes_to("1.2.4");
+    host.record_updater("1.2.3");
+    host.run(&["systemctl", "mask", "refit"]).good();
+    host.cluster.choose("1.2.5");
+    for updater in ["/usr/local/bin/refit-update", OUTSIDE] {
+        let refused = host.run(&[updater, "update", "--now"]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert_eq!(refused.stderr.matches("could not be started again").count(), 1, "{updater}: {refused:?}");
+        assert_eq!(host.recorded(), [""; 0], "{updater}: {refused:?}");
+        assert_eq!((host.active(), host.runs()), ("1.2.4".into(), "1.2.4".into()));
+    }
+    host.run(&["systemctl", "unmask", "refit"]).good();
+    host.goes_to("1.2.5");
 }
 
 /// After a crash in the middle of a switch, 1.2.4 is what it was.
