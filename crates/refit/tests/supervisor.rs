@@ -224,11 +224,12 @@ async fn an_updater_runs_by_the_clock_too() {
     let cluster = Cluster::start().await;
     let image = cluster.installed();
     cluster.choose("1.2.4");
-    // An agent that neither lives nor rings.
+    // No agent wakes it.
+    std::fs::write(image.root.join("var/lib/refit/supervisor.disabled"), "").unwrap();
     let supervisor = Supervisor::start_with(&image, &["supervise", "--every", "1s", "--", "version"]);
     supervisor.says("Updated from 1.2.3 to 1.2.4.").await;
     assert_eq!(image.active(), "1.2.4");
-    assert_eq!(supervisor.state(), Some("stopped".into()), "an agent that ends well is not started again");
+    assert_eq!(supervisor.state(), Some("stopped".into()), "an agent that is disabled is not started");
 }
 
 #[tokio::test]
