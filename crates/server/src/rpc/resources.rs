@@ -113,7 +113,8 @@ impl Resources {
             let found = resource.kind();
             return Err(Status::invalid_argument(format!("kind: expected {kind}, found {found}")));
         }
-        let needed = self.rollouts.level_of(&resource);
+        let paused = self.rollouts.paused_since().await.map_err(store_status)?;
+        let needed = self.rollouts.level_of(&resource, paused.is_some() && consent.even_if_paused);
         self.rollouts.require_level(needed).await.map_err(operator_status)?;
         let expected = revision.as_deref().map(parse_revision).transpose()?;
         let change = match R::MODE {
@@ -121,10 +122,7 @@ impl Resources {
             Mode::Update => Change::Update(&resource, expected),
             Mode::Upsert => Change::Upsert(&resource, expected),
         };
-        let paused = match consent.even_if_paused {
-            true => None,
-            false => self.rollouts.paused_since().await.map_err(store_status)?,
-        };
+        let paused = paused.filter(|_| !consent.even_if_paused);
         let missing = match consent.missing {
             true => None,
             false => self.missing(&resource).await?,
