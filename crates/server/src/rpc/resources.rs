@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::rollouts::operator_status;
 use super::{paging, resource_status, store_status};
 use crate::access::{Caller, caller};
-use crate::artifacts::{Missing, Published};
+use crate::artifacts::{Missing, Published, PublishedError};
 use crate::events::{Change, Events};
 use crate::rollout::Rollouts;
 
@@ -88,10 +88,12 @@ impl Resources {
         let Resource::AutoupdateVersion(chosen) = resource else { return Ok(None) };
         let missing = self.published.missing(&chosen.agent_version).await;
         missing.map_err(|error| {
-            Status::failed_precondition(format!(
-                "the artifacts of this server cannot be read: {error}; repeat with --allow-missing if hosts download \
-                 from a mirror elsewhere"
-            ))
+            let told =
+                format!("{error}; repeat with --allow-missing if hosts download from a mirror elsewhere");
+            match error {
+                PublishedError::NotLoaded => Status::unavailable(told),
+                PublishedError::Directory(_) => Status::failed_precondition(told),
+            }
         })
     }
 
