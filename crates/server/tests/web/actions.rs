@@ -198,6 +198,20 @@ async fn a_version_that_is_not_published_is_set_only_if_that_is_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_with_build_metadata_arrives_as_it_is_listed() {
+    let world = world().await;
+    publish(&world.artifacts(), &["15.2.0+x"]);
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "vita", "version-editor").await;
+    let listed = browser.page("/web/version").await;
+    let entry = listed.split_once("data-version=\"15.2.0+x\"").unwrap().1;
+    let link = entry.split_once("href=\"").unwrap().1.split_once('"').unwrap().0;
+    let shown = browser.page(link).await;
+    assert_eq!(value_of(&shown, "version"), "15.2.0+x", "{link}");
+    assert!(shown.contains("id=\"choose\"") && !shown.contains("id=\"version-fault\""), "{shown}");
+    world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_immediate_version_is_refused_while_the_rollout_is_paused() {
     let world = world().await;
     world.pause("").await.unwrap();
