@@ -103,7 +103,7 @@ async fn actions_ask_once_say_what_happens_and_are_told_of_in_the_right_name() {
     world.until("prod-group", |group| group.in_flight == 3).await;
     let all = browser.page("/web/actions/pause").await;
     assert!(
-        all.contains("No more hosts of any group")
+        all.contains("No more hosts are told to update to v15.1.0, in a group or not.")
             && all.contains("Of the 3 hosts in flight, those that have switched finish"),
         "{all}"
     );
