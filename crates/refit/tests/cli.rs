@@ -28,6 +28,8 @@ mod server;
 mod settings;
 #[path = "cli/versions.rs"]
 mod versions;
+#[path = "cli/warnings.rs"]
+mod warnings;
 #[path = "cli/watch.rs"]
 mod watch;
 #[path = "cli/web.rs"]

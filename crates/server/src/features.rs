@@ -1,10 +1,12 @@
 //! The feature level of this release, and which documents need it of every server. A release that adds a gate (a field
 //! or a value that keeps hosts from being upgraded) increases the level here and extends `needed`.
 
-use refit_types::{FeatureLevel, HostLimit, Resource};
+use refit_types::{AutoupdateVersion, FeatureLevel, HostLimit, Resource, Schedule};
 
 /// Limits in hosts and in fractions of a percent. Servers below it take a number for a percentage.
 const HOST_LIMITS: FeatureLevel = FeatureLevel::new(2);
+/// A pause that is also for immediate versions. Servers below it tell every host of such a version, paused or not.
+const PAUSED_IMMEDIATE: FeatureLevel = FeatureLevel::new(2);
 
 /// The features of one release of the server.
 #[derive(Debug, Clone, Copy)]
@@ -14,12 +16,14 @@ pub struct Features {
     /// The level that a document needs of every server. A document that uses no gate of a later level needs none of
     /// it, whatever else it says.
     pub needed: fn(&Resource) -> FeatureLevel,
+    /// The level that a version needs of every server while the rollout is paused, besides that of its document.
+    pub needed_while_paused: fn(&AutoupdateVersion) -> FeatureLevel,
 }
 
 impl Features {
     /// Those of this release.
     pub fn current() -> Self {
-        Self { level: HOST_LIMITS, needed }
+        Self { level: HOST_LIMITS.max(PAUSED_IMMEDIATE), needed, needed_while_paused }
     }
 }
 
@@ -35,6 +39,13 @@ fn needed(resource: &Resource) -> FeatureLevel {
     match limits.all(is_whole) && !allows_empty {
         true => FeatureLevel::NONE,
         false => HOST_LIMITS,
+    }
+}
+
+fn needed_while_paused(version: &AutoupdateVersion) -> FeatureLevel {
+    match version.agent_version_schedule {
+        Schedule::Immediate => PAUSED_IMMEDIATE,
+        Schedule::Regular | Schedule::Critical => FeatureLevel::NONE,
     }
 }
 

@@ -12,11 +12,8 @@ use tokio::sync::watch;
 
 use crate::authorities::{Authorities, Current};
 use crate::events::{Event, Events, SERVER};
-use crate::fleet::{Fleet, FleetView};
+use crate::fleet::{Fleet, FleetView, LOADED_WITHIN};
 use crate::issued_identities::{self, IssuedIdentity};
-
-/// How long to wait until a server that has just started has loaded its hosts: a million take some seconds.
-const LOADED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often an automatic rotation is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

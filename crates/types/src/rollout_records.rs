@@ -249,7 +249,7 @@ pub struct RolloutRecord {
     pub schedule: Schedule,
     /// When the epoch began.
     pub began_at: Timestamp,
-    /// Since when an operator keeps every group from starting hosts.
+    /// Since when an operator keeps every host from being told, in any schedule, with or without a group, known or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Timestamp>,
     /// The version whose rollout last ended well, in this epoch or before: what new hosts get while a rollout is stopped.

@@ -16,7 +16,7 @@ fn version(version: &str) -> String {
 }
 
 /// Runs `refitctl edit` with a shell script as the editor; `$1` is the file.
-fn edit(host: &Host, arguments: &[&str], script: &str) -> Ran {
+pub fn edit(host: &Host, arguments: &[&str], script: &str) -> Ran {
     let editor = host.write("editor.sh", &format!("#!/bin/sh\nset -e\n{script}\n"));
     std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
     let arguments = [&["edit"], arguments].concat();

@@ -45,23 +45,28 @@ fn groups() -> Value {
     })
 }
 
+/// Hosts that join the cluster with a token of it.
+pub fn fleet_options(host: &Host, server: &ServerProcess, agents: usize, version: &str) -> FleetOptions {
+    let invitation = host.ctl(&["nodes", "add", "--format", "json"]).json();
+    let text = |name: &str| invitation[name].as_str().unwrap().to_owned();
+    FleetOptions {
+        proxy: server.address().into(),
+        token: text("token"),
+        ca_pin: text("ca_pin").parse().unwrap(),
+        agents,
+        at_once: 4,
+        labels: 0,
+        version: version.into(),
+    }
+}
+
 impl Cluster {
     async fn with_hosts_that(conduct: Conduct) -> Self {
         let host = Host::new();
         let server = host.serve();
         host.ctl_with_input(&["create", "-"], &groups().to_string()).good();
         host.ctl(&["autoupdate", "update", "--set-agent-version=15.1.1", "--allow-missing"]).good();
-        let invitation = host.ctl(&["nodes", "add", "--format", "json"]).json();
-        let text = |name: &str| invitation[name].as_str().unwrap().to_owned();
-        let options = FleetOptions {
-            proxy: server.address().into(),
-            token: text("token"),
-            ca_pin: text("ca_pin").parse().unwrap(),
-            agents: 2 * HOSTS,
-            at_once: 4,
-            labels: 0,
-            version: OLD.into(),
-        };
+        let options = fleet_options(&host, &server, 2 * HOSTS, OLD);
         let mut fleet = JoinSet::new();
         for (n, joined) in SimulatedFleet::join(&options).await.unwrap().into_iter().enumerate() {
             let options = HostOptions {
@@ -170,4 +175,24 @@ async fn a_version_without_groups_is_waited_for_host_by_host_and_none_is_not() {
     let _server = nothing.serve();
     let refused = nothing.ctl(&["autoupdate", "watch", "--until-done"]).bad(1);
     assert_eq!(refused, "error: no version has been chosen: there is nothing to wait for\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_hosts_and_groups_is_not_done() {
+    let host = Host::new();
+    let server = host.serve();
+    for schedule in [&[][..], &["--immediate"]] {
+        let choose = ["autoupdate", "update", "--set-agent-version=15.1.1", "--allow-missing"];
+        host.ctl(&[&choose[..], schedule].concat()).good();
+        let watch = Following::start(&host, &["autoupdate", "watch", "--until-done", "--format", "json"]);
+        let first = read(&watch.line());
+        assert_eq!((&first["groups"], &first["ungrouped"]["hosts"]), (&json!([]), &json!(0)), "{first}");
+        let options = fleet_options(&host, &server, 1, "15.1.1");
+        let joined = SimulatedFleet::join(&options).await.unwrap();
+        let _fleet = SimulatedFleet::connect(&options, &joined).await.unwrap();
+        let told = watch.ends().good();
+        let last = told.lines().last().map(read).unwrap_or(first);
+        assert_eq!(last["ungrouped"]["on_version"], 1, "it ended before a host ran the version: {last}");
+        host.ctl(&["nodes", "rm", &joined[0].host.to_string()]).good();
+    }
 }

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 use tokio::sync::Semaphore;
 
-pub(crate) use crate::artifacts::published::{Missing, Published, PublishedVersions};
+pub(crate) use crate::artifacts::published::{Missing, Published, PublishedError, PublishedVersions};
 use crate::artifacts::range::{Asked, Span};
 use crate::find::none_match;
 use crate::metrics::Metrics;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use refit_types::{Build, CHECKSUM_SUFFIX, Edition, Platform, Version};
 
 use super::files;
-use crate::fleet::{Fleet, FleetView};
+use crate::fleet::{Fleet, FleetView, LOADED_WITHIN};
 
 /// Entries of the directory that are looked at. Nobody publishes more.
 const MOST_ENTRIES: usize = 100_000;
@@ -36,6 +36,19 @@ pub(crate) struct Missing {
     published: PublishedVersions,
 }
 
+/// Why nobody can tell what is missing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublishedError {
+    /// The server has just started: platforms of hosts would be missed.
+    #[error(
+        "the hosts of the fleet have not all been read yet, so nobody knows what they need; try again in a moment"
+    )]
+    NotLoaded,
+    /// The directory.
+    #[error("the artifacts of this server cannot be read: {0}")]
+    Directory(#[from] io::Error),
+}
+
 impl Published {
     pub(crate) fn new(directory: PathBuf, fleet: Arc<Fleet>, edition: Edition) -> Self {
         Self { directory: Arc::new(directory), fleet, edition }
@@ -47,13 +60,16 @@ impl Published {
         tokio::task::spawn_blocking(move || published(&directory)).await.map_err(io::Error::other)?
     }
 
-    /// What is missing of a version for the builds that hosts need, if anything is.
-    pub(crate) async fn missing(&self, version: &Version) -> io::Result<Option<Missing>> {
+    /// What is missing of a version for the builds that hosts need, if anything is. Waits until all hosts are known.
+    pub(crate) async fn missing(&self, version: &Version) -> Result<Option<Missing>, PublishedError> {
+        if !self.fleet.until_loaded(LOADED_WITHIN).await {
+            return Err(PublishedError::NotLoaded);
+        }
         let (directory, view, edition) = (self.directory.clone(), self.fleet.view(), self.edition);
         let version = version.clone();
         let looked =
             tokio::task::spawn_blocking(move || missing(&directory, version, &needed(&view, edition)));
-        looked.await.map_err(io::Error::other)?
+        Ok(looked.await.map_err(io::Error::other)??)
     }
 }
 

@@ -40,6 +40,9 @@ use store_snapshot::StoreSnapshot;
 pub(crate) use store_snapshot::{Versioned, encoded, plan_key, readable};
 pub(crate) use view::FleetView;
 
+/// How long to wait until a server that has just started has loaded its hosts: a million take some seconds.
+pub(crate) const LOADED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Time limit and first pause of a join that conflicts with other writes of the same record.
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);

@@ -154,12 +154,13 @@ impl StoreSnapshot {
             })
     }
 
-    /// The feature level that the operators' settings need of every server.
-    fn needed_level(&self) -> FeatureLevel {
-        let needed = self.features.needed;
+    /// The feature level that the operators' settings need of every server, while the rollout is paused or is not.
+    pub(crate) fn needed_level(&self, is_paused: bool) -> FeatureLevel {
+        let Features { needed, needed_while_paused, .. } = self.features;
         let config = readable(&self.config).map(|config| needed(&config.clone().into()));
         let version = self.chosen().map(|version| needed(&version.clone().into()));
-        config.max(version).unwrap_or_default()
+        let paused = self.chosen().filter(|_| is_paused).map(needed_while_paused);
+        config.max(version).max(paused).unwrap_or_default()
     }
 
     /// A live server below that level, described for people.
@@ -197,7 +198,8 @@ impl StoreSnapshot {
     pub(crate) fn due_plan(&self, now: jiff::Timestamp) -> Option<RolloutRecord> {
         let chosen = self.chosen().filter(|_| self.unusable().is_none())?;
         let (version, schedule): (_, Schedule) = (&chosen.agent_version, chosen.agent_version_schedule);
-        let (fingerprint, level) = (fingerprint(version, schedule, &self.settings()), self.needed_level());
+        let fingerprint = fingerprint(version, schedule, &self.settings());
+        let level = self.needed_level(readable(&self.plan).is_some_and(|plan| plan.paused.is_some()));
         let Some(before) = readable(&self.plan) else {
             let begun = RolloutRecord::begun(1, fingerprint, version.clone(), schedule, now);
             return Some(RolloutRecord { level, ..begun });

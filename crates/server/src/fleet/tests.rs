@@ -4,6 +4,7 @@ mod bare;
 mod feature_levels;
 mod held_backend;
 mod hosts;
+mod not_loaded;
 mod restored;
 mod storm;
 mod unreadable;

@@ -5,12 +5,19 @@ use refit_rollout::Plan;
 use refit_types::{ClusterMaintenanceConfig, Group, RolloutRecord, Schedule};
 
 use super::Rollouts;
-use crate::fleet::FleetView;
+use crate::fleet::{FleetView, LOADED_WITHIN};
+
+/// The document is stored by then, so that this cannot be an error.
+const NOT_LOADED: &str = "the hosts of the fleet have not all been read yet: nobody knows which groups select none of \
+                          them; see `refitctl autoupdate plan` in a moment";
 
 impl Rollouts {
-    /// One sentence for each group that selects no known host. Expressions are evaluated for the whole fleet, so away from
-    /// the threads that answer.
+    /// One sentence for each group that selects no known host. Waits until all hosts are known, and says so if they are
+    /// not. Expressions are evaluated for the whole fleet, so away from the threads that answer.
     pub(crate) async fn warn_of_empty_groups(&self, config: ClusterMaintenanceConfig) -> Vec<String> {
+        if !self.fleet.until_loaded(LOADED_WITHIN).await {
+            return vec![NOT_LOADED.into()];
+        }
         let view = self.fleet.view();
         tokio::task::spawn_blocking(move || warnings(&view, &config)).await.unwrap_or_default()
     }

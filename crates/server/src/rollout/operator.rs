@@ -18,6 +18,10 @@ use crate::fleet::{Fleet, HostState, StoreReading, encoded, group_key, plan_key,
 const TRY_FOR: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
+/// What stops immediate versions on servers that do not know a pause of them.
+const OFF_INSTEAD: &str =
+    ", or stop every host with `refitctl autoupdate update --set-agent-auto-update=off`";
+
 /// Why an operator's action was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperatorError {
@@ -41,9 +45,9 @@ pub(crate) enum OperatorError {
     /// A live server does not support it.
     #[error(
         "this needs feature level {needed} of every server, and {server}: it would let hosts through that this keeps \
-         back; upgrade or stop that server first"
+         back; upgrade or stop that server first{instead}"
     )]
-    Level { needed: FeatureLevel, server: String },
+    Level { needed: FeatureLevel, server: String, instead: &'static str },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
@@ -119,8 +123,13 @@ impl Rollouts {
             else {
                 return Err(OperatorError::NoVersion);
             };
+            let level = stored.snapshot.needed_level(paused);
+            let needs_more = level > plan.level;
+            if let Some(server) = stored.snapshot.server_below(level).filter(|_| needs_more) {
+                return Err(OperatorError::Level { needed: level, server, instead: OFF_INSTEAD });
+            }
             let since = plan.paused.unwrap_or_else(|| self.fleet.clock());
-            let record = RolloutRecord { paused: paused.then_some(since), ..plan.clone() };
+            let record = RolloutRecord { paused: paused.then_some(since), level, ..plan.clone() };
             let event = Event { actor: by.into(), ..self.event(kind, "rollout", message) };
             let (key, value) = self.events.entry(event)?;
             let transaction = Transaction::new().expect_revision(&plan_key()?, revision);
@@ -158,14 +167,20 @@ impl Rollouts {
             return Ok(());
         }
         match self.read_store().await?.snapshot.server_below(needed) {
-            Some(server) => Err(OperatorError::Level { needed, server }),
+            Some(server) => Err(OperatorError::Level { needed, server, instead: "" }),
             None => Ok(()),
         }
     }
 
-    /// The level that a document needs of every server.
-    pub(crate) fn level_of(&self, resource: &Resource) -> FeatureLevel {
-        (self.features.needed)(resource)
+    /// The level that a document needs of every server, while the rollout is paused or is not.
+    pub(crate) fn level_of(&self, resource: &Resource, is_paused: bool) -> FeatureLevel {
+        let needed = (self.features.needed)(resource);
+        match resource {
+            Resource::AutoupdateVersion(version) if is_paused => {
+                needed.max((self.features.needed_while_paused)(version))
+            }
+            _ => needed,
+        }
     }
 
     /// Reads what an operator has just stored, and decides again.

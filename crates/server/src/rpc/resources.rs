@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::rollouts::operator_status;
 use super::{paging, resource_status, store_status};
 use crate::access::{Caller, caller};
-use crate::artifacts::{Missing, Published};
+use crate::artifacts::{Missing, Published, PublishedError};
 use crate::events::{Change, Events};
 use crate::rollout::Rollouts;
 
@@ -87,12 +87,7 @@ impl Resources {
     async fn missing(&self, resource: &Resource) -> Result<Option<Missing>, Status> {
         let Resource::AutoupdateVersion(chosen) = resource else { return Ok(None) };
         let missing = self.published.missing(&chosen.agent_version).await;
-        missing.map_err(|error| {
-            Status::failed_precondition(format!(
-                "the artifacts of this server cannot be read: {error}; repeat with --allow-missing if hosts download \
-                 from a mirror elsewhere"
-            ))
-        })
+        missing.map_err(published_status)
     }
 
     /// Lets the rollout take in what was written, so that it holds for whoever asks next.
@@ -113,7 +108,8 @@ impl Resources {
             let found = resource.kind();
             return Err(Status::invalid_argument(format!("kind: expected {kind}, found {found}")));
         }
-        let needed = self.rollouts.level_of(&resource);
+        let paused = self.rollouts.paused_since().await.map_err(store_status)?;
+        let needed = self.rollouts.level_of(&resource, paused.is_some() && consent.even_if_paused);
         self.rollouts.require_level(needed).await.map_err(operator_status)?;
         let expected = revision.as_deref().map(parse_revision).transpose()?;
         let change = match R::MODE {
@@ -121,10 +117,7 @@ impl Resources {
             Mode::Update => Change::Update(&resource, expected),
             Mode::Upsert => Change::Upsert(&resource, expected),
         };
-        let paused = match consent.even_if_paused {
-            true => None,
-            false => self.rollouts.paused_since().await.map_err(store_status)?,
-        };
+        let paused = paused.filter(|_| !consent.even_if_paused);
         let missing = match consent.missing {
             true => None,
             false => self.missing(&resource).await?,
@@ -226,6 +219,14 @@ impl ResourceService for Resources {
     }
 }
 
+fn published_status(error: PublishedError) -> Status {
+    let instead = "repeat with --allow-missing if hosts download from a mirror elsewhere";
+    match error {
+        PublishedError::NotLoaded => Status::unavailable(format!("{error}, or {instead}")),
+        PublishedError::Directory(_) => Status::failed_precondition(format!("{error}; {instead}")),
+    }
+}
+
 /// Whether the document chooses another version than the stored one.
 fn chooses_version(resource: &Resource, present: Option<&Resource>) -> bool {
     let Resource::AutoupdateVersion(chosen) = resource else { return false };
@@ -301,4 +302,25 @@ fn encode(resource: &Resource, revision: Revision) -> Result<wire::Resource, Sta
     let document = resource.document(Some(revision.to_string()));
     let json = serde_json::to_string(&document).map_err(|error| Status::internal(error.to_string()))?;
     Ok(wire::Resource { json, warnings: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_fleet_that_is_not_loaded_is_worth_another_try() {
+        let status = published_status(PublishedError::NotLoaded);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(
+            status.message().contains("try again in a moment, or repeat with --allow-missing"),
+            "{status}"
+        );
+        let unreadable = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let status = published_status(unreadable.into());
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("permission denied; repeat with --allow-missing"), "{status}");
+    }
 }

@@ -195,7 +195,7 @@ fn in_words(
         (Action::Pause, None) => (
             "Pause the whole rollout?".into(),
             vec![
-                format!("No more hosts of any group are told to update to v{version}."),
+                format!("No more hosts are told to update to v{version}, in a group or not."),
                 finish(rollout.groups.iter().map(|group| group.in_flight).sum()),
                 "A pause outlasts a new version: it holds until somebody resumes the rollout.".into(),
             ],

@@ -14,7 +14,7 @@ use super::actions::called_by;
 use super::cached::aside;
 use super::forecast::{Forecast, Proposal, cohorts};
 use super::request::PageRequest;
-use super::response::{Frame, Refusal, redirect, rendered};
+use super::response::{Frame, Refusal, redirect, rendered, sentence};
 use super::rollout_page::UPSERT;
 use crate::artifacts::{Missing, PublishedVersions};
 
@@ -148,9 +148,10 @@ impl Web {
         let is_present = present.is_some_and(|present| present.version == version);
         let missing = match is_present {
             true => None,
-            false => self.published.missing(&version).await.map_err(|error| {
-                Refusal::Unavailable(format!("The artifacts of this server cannot be read: {error}."))
-            })?,
+            false => {
+                let missing = self.published.missing(&version).await;
+                missing.map_err(|error| Refusal::Unavailable(sentence(&error.to_string())))?
+            }
         };
         told.extend(missing.as_ref().map(Missing::in_words));
         let (_, record) = self.rollouts.settings();

@@ -8,10 +8,11 @@ use refit_testbed::{eventually, until_seen};
 use refit_types::{FeatureLevel, Resource, RolloutRecord};
 use serde_json::json;
 use tempfile::TempDir;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::cluster::{HOUR, authority_in, connect, empty_store, release, start_release, user};
+use crate::pause::{choose_immediate, told_by};
 use crate::world::{FAR, NEW, SOON, World, get_plain, group, key, open_settings, regular, rollout, set};
 
 /// One more than that of this release.
@@ -30,7 +31,18 @@ fn newer() -> Release {
         }
         _ => FeatureLevel::NONE,
     };
-    Release { features: Features { level: FeatureLevel::new(NEWER), needed }, ..release() }
+    let features = Features { level: FeatureLevel::new(NEWER), needed, ..Features::current() };
+    Release { features, ..release() }
+}
+
+/// The release before this one, which told hosts of immediate versions, paused or not.
+fn older() -> Release {
+    let features = Features {
+        level: FeatureLevel::new(1),
+        needed: |_| FeatureLevel::NONE,
+        needed_while_paused: |_| FeatureLevel::NONE,
+    };
+    Release { features, ..release() }
 }
 
 struct Member {
@@ -110,4 +122,53 @@ async fn a_gate_that_a_live_server_does_not_know_is_not_used() {
     assert!(rollout(&old.admin).await.stopped.is_empty());
     old.server.shut_down().await;
     new.server.shut_down().await;
+}
+
+#[track_caller]
+fn names_the_older_server<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
+    let refused = answer.unwrap_err();
+    let words = refused.message().to_owned();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(words.contains("needs feature level 2") && words.contains("has level 1"), "{words}");
+    words
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_older_server_tells_hosts_of_a_paused_immediate_version() {
+    let world = World::start(1).await;
+    world.add(1..2, "nowhere").await;
+    world.choose(NEW, "regular").await;
+    let old = Member::start(&world.store, older()).await;
+    // A pause of a version with windows is known to both.
+    world.pause("").await.unwrap();
+    names_the_older_server(choose_immediate(&world.admin, "15.9.0", true).await);
+    assert_eq!(world.rollout().await.version, NEW, "it was not stored");
+    world.resume("").await.unwrap();
+    choose_immediate(&world.admin, "15.9.0", false).await.unwrap();
+    let words = names_the_older_server(world.pause("").await);
+    assert!(words.contains("--set-agent-auto-update=off"), "{words}");
+    let stored = plan(&world).await;
+    assert!(stored.paused.is_none() && stored.level.is_none(), "{stored:?}");
+
+    old.server.shut_down().await;
+    eventually("it is paused", SOON, async || world.pause("").await.is_ok()).await;
+    let stored = plan(&world).await;
+    assert_eq!((stored.paused.is_some(), stored.level), (true, FeatureLevel::new(2)));
+    choose_immediate(&world.admin, "15.9.1", true).await.unwrap();
+    assert_eq!(plan(&world).await.level, FeatureLevel::new(2), "in the next epoch, too");
+
+    // One that starts later and does not know of it decides nothing, and the pause can be repeated.
+    let old = Member::start(&world.store, older()).await;
+    until_seen("it is not ready", SOON, || old.ready(), |ready| ready.contains("503")).await;
+    assert_eq!(told_by(&old.server).await, [false; 3]);
+    world.pause("").await.unwrap();
+    world.resume("").await.unwrap();
+    assert!(plan(&world).await.level.is_none());
+    until_seen("it is ready", SOON, || old.ready(), |ready| ready.contains("200 OK")).await;
+    eventually("both tell", SOON, async || {
+        told_by(&old.server).await == [true; 3] && told_by(&world.servers[0]).await == [true; 3]
+    })
+    .await;
+    old.server.shut_down().await;
+    world.shut_down().await;
 }

@@ -20,7 +20,7 @@ use refit_proto::resources::v1::resource_service_client::ResourceServiceClient;
 use refit_proto::resources::v1::{Resource, UpsertResourceRequest};
 use refit_proto::rollouts::v1 as wire;
 use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
-use refit_server::{Server, Settings};
+use refit_server::{Features, Server, Settings};
 use refit_testbed::eventually;
 use refit_types::{
     AgentRole, Edition, GroupRecord, HostId, HostRecord, Report, RotationMark, Session, UpdateFailure,
@@ -76,6 +76,7 @@ impl World {
         let backend = EtcdBackend::connect(&EtcdAddress::parse(store).unwrap()).await.unwrap();
         let record = json!({
             "id": FAR, "hostname": FAR, "version": "0.0.0", "address": "[::1]:1", "started_at": Timestamp::now(),
+            "level": Features::current().level,
         });
         backend.put(&key(&format!("/servers/v1/default/{FAR}")), bytes(&record)).await.unwrap();
         Self { store: store.into(), backend, servers, admin, admins, directories }

@@ -103,7 +103,7 @@ async fn actions_ask_once_say_what_happens_and_are_told_of_in_the_right_name() {
     world.until("prod-group", |group| group.in_flight == 3).await;
     let all = browser.page("/web/actions/pause").await;
     assert!(
-        all.contains("No more hosts of any group")
+        all.contains("No more hosts are told to update to v15.1.0, in a group or not.")
             && all.contains("Of the 3 hosts in flight, those that have switched finish"),
         "{all}"
     );
@@ -194,6 +194,20 @@ async fn a_version_that_is_not_published_is_set_only_if_that_is_meant() {
     let done = browser.post("/web/version", &form).await;
     assert_eq!(done.status, 303, "{}", done.body);
     assert_eq!(world.rollout().await.version, "15.9.9");
+    world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_with_build_metadata_arrives_as_it_is_listed() {
+    let world = world().await;
+    publish(&world.artifacts(), &["15.2.0+x"]);
+    let mut browser = Browser::signed_in(&world.store, &world.servers[0], "vita", "version-editor").await;
+    let listed = browser.page("/web/version").await;
+    let entry = listed.split_once("data-version=\"15.2.0+x\"").unwrap().1;
+    let link = entry.split_once("href=\"").unwrap().1.split_once('"').unwrap().0;
+    let shown = browser.page(link).await;
+    assert_eq!(value_of(&shown, "version"), "15.2.0+x", "{link}");
+    assert!(shown.contains("id=\"choose\"") && !shown.contains("id=\"version-fault\""), "{shown}");
     world.shut_down().await;
 }
 

@@ -21,8 +21,8 @@ const EVERY: Duration = Duration::from_secs(1);
     after_help = "Examples:\n  refitctl autoupdate watch\n  refitctl autoupdate watch --until-done && echo everywhere"
 )]
 pub(crate) struct Watch {
-    /// End when every group has succeeded, or every host has a version that goes everywhere at once; fail when a
-    /// group has halted, or when nobody in a group can be upgraded and no other group moves
+    /// End when every group has succeeded, or, without groups, when every host runs the version; fail when a group has
+    /// halted, when nobody in a group can be upgraded and no other group moves, or when the server decides nothing
     #[arg(long)]
     until_done: bool,
 }
@@ -56,6 +56,9 @@ impl Watch {
 
 /// How the rollout has ended, if it has.
 fn end(rollout: &Rollout) -> Option<Result<(), Failure>> {
+    if let Some(why) = &rollout.stopped {
+        return Some(Err(Failure::failed(format!("the server that answered decides nothing: {why}"))));
+    }
     if rollout.schedule.is_none() {
         return Some(Err(Failure::failed("no version has been chosen: there is nothing to wait for")));
     }
@@ -70,9 +73,11 @@ fn end(rollout: &Rollout) -> Option<Result<(), Failure>> {
             stuck.name, stuck.name
         ))));
     }
-    let is_done = match (&rollout.ungrouped, rollout.groups.as_slice()) {
-        (Some(everyone), []) => everyone.on_version == everyone.hosts,
-        (_, groups) => groups.iter().all(|group| group.state == "succeeded"),
+    let is_done = match (rollout.groups.as_slice(), &rollout.ungrouped) {
+        // A server that has just started has not loaded its fleet, or an epoch begins.
+        ([], None) => false,
+        ([], Some(everyone)) => everyone.hosts > 0 && everyone.on_version == everyone.hosts,
+        (groups, _) => groups.iter().all(|group| group.state == "succeeded"),
     };
     is_done.then_some(Ok(()))
 }
@@ -141,5 +146,27 @@ mod tests {
         for unknown in [(77, "resting"), (77, ""), (0, "resting")] {
             assert!(end_of(&[(succeeded, ""), unknown]).is_none(), "{unknown:?}");
         }
+    }
+
+    #[test]
+    fn nothing_to_show_is_no_success() {
+        let end_of = |rollout: wire::Rollout| end(&Rollout::from(rollout));
+        for schedule in [wire::Schedule::Regular, wire::Schedule::Critical, wire::Schedule::Immediate] {
+            let chosen = || wire::Rollout { schedule_code: schedule.into(), ..Default::default() };
+            assert!(end_of(chosen()).is_none(), "{schedule:?}: the fleet is not loaded");
+            let everyone = |hosts: u32, on_version: u32| {
+                let ungrouped = Some(wire::Ungrouped { hosts, on_version, ..Default::default() });
+                end_of(wire::Rollout { ungrouped, ..chosen() })
+            };
+            assert!(everyone(0, 0).is_none(), "{schedule:?}: there is no host");
+            assert!(everyone(2, 1).is_none(), "{schedule:?}: one is behind");
+            assert!(matches!(everyone(2, 2), Some(Ok(()))), "{schedule:?}");
+            let told = "the rollout needs feature level 3";
+            let stopped = end_of(wire::Rollout { stopped: told.into(), ..chosen() });
+            let Some(Err(failure)) = stopped else { panic!("{schedule:?}: {stopped:?}") };
+            assert!(failure.to_string().contains(told), "{failure}");
+        }
+        let unreadable = end_of(wire::Rollout { stopped: "it cannot be read".into(), ..Default::default() });
+        assert!(matches!(unreadable, Some(Err(failure)) if failure.to_string().contains("cannot be read")));
     }
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::Features;
 use crate::events::Events;
-use crate::fleet::{Connection, Dependencies, Fleet, Heartbeat, HeartbeatResult, group_key};
+use crate::fleet::{Connection, Dependencies, Fleet, Heartbeat, HeartbeatResult, Owner, group_key};
 use crate::metrics::Metrics;
 use crate::rollout::Rollouts;
 
@@ -80,6 +80,17 @@ impl Bare {
 
     /// One of a release that can keep to so much.
     pub(crate) fn of_level(backend: &SharedBackend, name: &str, features: Features) -> Self {
+        let (bare, owner) = Self::with_owner(backend, name, features);
+        tokio::spawn(owner.run(bare.stop.subscribe()));
+        bare
+    }
+
+    /// One that never loads its fleet.
+    pub(crate) fn never_loaded(backend: &SharedBackend) -> Self {
+        Self::with_owner(backend, "s1", Features::current()).0
+    }
+
+    fn with_owner(backend: &SharedBackend, name: &str, features: Features) -> (Self, Owner) {
         let now: fn() -> Timestamp = Timestamp::now;
         let events = Arc::new(Events::new(backend.clone(), now));
         let (metrics, server): (_, Arc<str>) = (Metrics::new("1.0.0", "memory"), name.into());
@@ -93,10 +104,8 @@ impl Bare {
             now,
         });
         let rollouts = Rollouts::new(backend.clone(), fleet.clone(), events, server, features, now);
-        let (stop, stopped) = watch::channel(false);
-        tokio::spawn(owner.run(stopped));
         let (backend, connections) = (backend.clone(), Mutex::default());
-        Self { backend, fleet, rollouts, metrics, connections, stop }
+        (Self { backend, fleet, rollouts, metrics, connections, stop: watch::Sender::new(false) }, owner)
     }
 
     /// One that lives and knows its fleet, in which `hosts` have the old version.

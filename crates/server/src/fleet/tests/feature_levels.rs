@@ -20,12 +20,16 @@ fn newer() -> Features {
         }
         _ => FeatureLevel::NONE,
     };
-    Features { level: FeatureLevel::new(3), needed }
+    Features { level: FeatureLevel::new(3), needed, ..Features::current() }
 }
 
 /// The release that knew shares only.
 fn older() -> Features {
-    Features { level: FeatureLevel::new(1), needed: |_| FeatureLevel::NONE }
+    Features {
+        level: FeatureLevel::new(1),
+        needed: |_| FeatureLevel::NONE,
+        needed_while_paused: |_| FeatureLevel::NONE,
+    }
 }
 
 #[tokio::test]
