@@ -243,6 +243,11 @@ impl Settings {
         self.rollout.paused.is_some() || record.paused.is_some()
     }
 
+    /// Whether nobody is told to go: it is paused, or updates are switched off.
+    pub fn is_stopped(&self, record: &GroupRecord) -> bool {
+        self.is_paused(record) || !self.config.agent_auto_update.enabled
+    }
+
     /// Whether the updater says that this very attempt was called off before anything was switched.
     pub fn is_called_off(&self, host_record: &HostRecord) -> bool {
         let attempt = host_record.upgrade.as_ref().map_or(0, |upgrade| upgrade.attempt);
@@ -251,9 +256,10 @@ impl Settings {
         attempt != 0 && target.is_some_and(|target| target.attempt == attempt)
     }
 
-    /// Whether a start is of no use once the window is closed or paused: nobody knows of it, or nobody may go.
+    /// Whether a start is of no use once the window is closed or nobody may go: its host does not know of it. One that does
+    /// may have switched, whatever operators do.
     pub fn goes_in_vain(&self, host_record: &HostRecord) -> bool {
-        !self.config.agent_auto_update.enabled || !self.has_acknowledged(host_record)
+        !self.has_acknowledged(host_record)
     }
 
     /// Whether the updater says that it undid this very attempt at this very version. A host that could not download,
@@ -451,12 +457,18 @@ impl Settings {
     }
 }
 
-/// Whether the updater takes another version for installed than the one that runs.
-fn is_on_trial(host_record: &HostRecord) -> bool {
+/// Whether the updater may still undo what runs: it takes another version for installed, or it installed this one while no
+/// agent ran, over another to which it can go back.
+pub fn is_on_trial(host_record: &HostRecord) -> bool {
     let Some(report) = host_record.report.as_ref() else { return false };
-    let updater = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled);
-    let installed = updater.and_then(|updater| updater.agent_version_installed.as_ref());
-    installed.is_some_and(|installed| *installed != report.version)
+    let Some(updater) = report.updater.as_ref().filter(|updater| updater.agent_updates_enabled) else {
+        return false;
+    };
+    let is_another = match &updater.agent_version_installed {
+        Some(installed) => *installed != report.version,
+        None => false,
+    };
+    is_another || updater.unproved && updater.agent_version_previous.is_some()
 }
 
 /// Knows one form of expression only: `labels["role"] == "x"`.

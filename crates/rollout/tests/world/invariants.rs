@@ -17,6 +17,8 @@ use crate::model::{Doing, after, exceeds, is_live};
 pub const IN_FLIGHT: &str = "1: hosts in flight are within the limit";
 pub const CARRIED: &str =
     "1: hosts that were told of an earlier version and have not settled count for the limit";
+pub const AWAY: &str =
+    "1: hosts that were told and have neither reported nor passed their deadline count for the limit";
 pub const SUCCESS: &str = "2: a group succeeds only if a member runs the version";
 pub const START: &str = "2: a start is in its window, after what it requires, and not held up";
 pub const HALT: &str = "2: no server answers true after a halt";
@@ -28,6 +30,7 @@ pub const RESTART: &str = "5: an engine that starts anew is the one that lived o
 pub const EPOCH: &str = "6: a new epoch resets everything, and nothing else begins one";
 pub const RUN: &str = "6: a group that is run by hand forgets its failures, and stays succeeded if it was";
 pub const TRANSITIONS: &str = "6: the transition of a host follows from what it did in this attempt";
+pub const PAUSES: &str = "6: time that passes while nobody may go makes no time-out";
 pub const ANSWERS: &str = "6: hosts are told what the records say";
 pub const GOOD: &str = "6: new hosts are named what works";
 pub const OUTCOME: &str = "6: a host's outcome does not change its answer";
@@ -397,10 +400,12 @@ fn is_fair(
     let is_member = settings.upgrade_of(host_record).is_some();
     let is_here = settings.group_of(host_record) == Some(name);
     let has_it = settings.has_version(host_record);
-    let is_on = settings.config.agent_auto_update.enabled;
     let is_lost = settings.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
     let is_late = settings.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
-    let is_paused = settings.is_paused(&decision.before);
+    let is_stopped = settings.is_stopped(&decision.before);
+    let is_marked = present.is_some_and(|upgrade| {
+        upgrade.suspended.as_ref().is_some_and(|suspended| suspended.attempt == upgrade.attempt)
+    });
     is_here
         && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
@@ -422,14 +427,17 @@ fn is_fair(
             }
             HostTransition::Start => settings.doing(host_record, record.round) == Some(Doing::Ready),
             HostTransition::Revoke => {
-                let is_stopped = record.window.is_none() || is_paused;
-                let in_vain = is_stopped && settings.goes_in_vain(host_record);
+                let in_vain = (record.window.is_none() || is_stopped) && settings.goes_in_vain(host_record);
                 let is_refused = settings.is_held(host_record) || settings.is_called_off(host_record);
                 in_flight
                     && !has_it
                     && !settings.is_undone(host_record)
-                    && (is_refused || in_vain || is_paused && is_late && !is_lost)
+                    && (is_refused || in_vain || is_stopped && is_late && !is_lost)
             }
+            HostTransition::Suspend => {
+                in_flight && !has_it && is_stopped && !is_marked && settings.has_acknowledged(host_record)
+            }
+            HostTransition::Resume => in_flight && !has_it && !is_stopped && is_marked,
             HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
                     present.is_some_and(|upgrade| matches!(upgrade.outcome, Some(Outcome::Upgraded { .. })));
@@ -438,11 +446,19 @@ fn is_fair(
             HostTransition::Finish(AttemptEnd::Undone) => {
                 in_flight && !has_it && settings.is_undone(host_record)
             }
-            HostTransition::Finish(AttemptEnd::Lost) => is_on && in_flight && !has_it && is_lost,
+            HostTransition::Finish(AttemptEnd::Lost) => in_flight && !has_it && is_lost,
             HostTransition::Finish(AttemptEnd::TimedOut) => {
-                is_on && !is_paused && in_flight && !has_it && !is_lost && is_late
+                !is_stopped && !is_marked && in_flight && !has_it && !is_lost && is_late
             }
         }
+}
+
+/// When a host was told, without the time for which nobody might go.
+fn moved(before: &Upgrade, now: Timestamp) -> Option<Option<Timestamp>> {
+    let (started, since) = (before.start_time?, before.suspended.as_ref()?.since);
+    let from = if since < started { started } else { since };
+    let waited = if now > from { now.duration_since(from) } else { jiff::SignedDuration::ZERO };
+    Some(Some(started + waited))
 }
 
 /// What must be true of a host's record after its transition.
@@ -475,6 +491,14 @@ pub fn of_a_transition(
         (HostTransition::StartNewcomer, None) => is_started(after) && is_guest(after),
         (HostTransition::Revoke | HostTransition::Settle, None) => {
             after.start_time.is_none() && after.attempt == attempts && !after.carried
+        }
+        (HostTransition::Suspend, None) => {
+            is_kept(after) && after.suspended.as_ref().is_some_and(|suspended| suspended.since == now)
+        }
+        (HostTransition::Resume, None) => {
+            after.attempt == attempts
+                && after.suspended.is_none()
+                && before.is_some_and(|before| Some(after.start_time) == moved(before, now))
         }
         (HostTransition::Finish(AttemptEnd::Upgraded), Some(Outcome::Upgraded { at })) => {
             *at == now && is_kept(after)
@@ -635,8 +659,10 @@ fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
             lost.into_iter().chain(timed_out).any(|at| at <= now)
         });
     hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
-    let is_stopped = record.window.is_none() || settings.is_paused(record);
-    let is_in_vain = is_stopped && settings.goes_in_vain(host);
+    let is_stopped = settings.is_stopped(record);
+    let is_in_vain = (record.window.is_none() || is_stopped) && settings.goes_in_vain(host);
     hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");
+    let is_marked = host.upgrade.as_ref().is_some_and(|upgrade| upgrade.suspended.is_some());
+    hold!(PAUSES, is_marked == is_stopped, "{host:?} is marked {is_marked}: {record:?}");
     Ok(())
 }
