@@ -35,7 +35,8 @@ struct Stop {
 
 impl Stop {
     fn length(self) -> SignedDuration {
-        self.until.map_or(SignedDuration::ZERO, |until| until.duration_since(self.since))
+        let length = self.until.map_or(SignedDuration::ZERO, |until| until.duration_since(self.since));
+        length.max(SignedDuration::ZERO)
     }
 }
 
@@ -201,8 +202,10 @@ impl World {
             let is_stopped = self.is_stopped(id);
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let known = flight.stop.filter(|stop| stop.until.is_none());
+            // A server with a fast clock has told it later than now.
+            let since = now.max(flight.told_at);
             match is_stopped {
-                Some(true) => flight.stop = known.or(Some(Stop { since: now, until: None })),
+                Some(true) => flight.stop = known.or(Some(Stop { since, until: None })),
                 Some(false) => {
                     flight.waited += flight.stop.take().map_or(SignedDuration::ZERO, Stop::length);
                 }

@@ -1,11 +1,14 @@
 //! The cluster of the property tests: one store, servers with stale caches, random hosts and operators. All invariants
 //! are checked after every step.
 
+mod answers;
+mod ending;
 mod flights;
 mod hosts;
 pub mod invariants;
 mod operators;
 mod server;
+mod settled;
 mod store;
 
 use std::collections::BTreeMap;
@@ -17,7 +20,7 @@ use refit_types::{ClusterMaintenanceConfig, HostId, RolloutRecord, Schedule};
 use crate::model::{Settings, after};
 use flights::Flight;
 pub use hosts::HostStep;
-use invariants::{COUNTS, ENDS, EPOCH, Held, SETTLES, hold};
+use invariants::{COUNTS, EPOCH, Held, SETTLES, hold};
 pub use operators::{OperatorStep, expression};
 pub use server::{Commit, Server};
 pub use store::Store;
@@ -224,14 +227,14 @@ impl World {
 
     fn check(&mut self) -> Held {
         invariants::of_the_store(self)?;
-        invariants::of_the_servers(self)
+        answers::of_the_servers(self)
     }
 
     fn check_secrecy(&self) -> Held {
         let looked_at = self.store.revision.0 as usize;
         let server = &self.servers[looked_at % self.servers.len()];
         match self.ids.get(looked_at % self.ids.len().max(1)) {
-            Some(host) => invariants::outcomes_are_secret(server, *host, self.now + server.skew),
+            Some(host) => answers::outcomes_are_secret(server, *host, self.now + server.skew),
             None => Ok(()),
         }
     }
@@ -340,8 +343,8 @@ impl World {
         self.note_what_is_seen();
         if same_clock {
             self.note_waiting();
-            invariants::of_what_is_settled(self)?;
-            invariants::of_sleep(self)?;
+            settled::of_what_is_settled(self)?;
+            settled::of_sleep(self)?;
         }
         Ok(())
     }
@@ -382,73 +385,6 @@ impl World {
         });
         let next = edges.flatten().min().unwrap_or(self.now);
         self.now = after(next, seconds).max(self.now);
-    }
-
-    /// From here on nobody fails, everyone is there, and operators let it run: it must come to an end.
-    pub fn ends(&mut self) -> Held {
-        for server in &mut self.servers {
-            server.skew = SignedDuration::ZERO;
-        }
-        self.everyone_returns();
-        self.settle()?;
-        self.check()?;
-        self.updaters_are_at_rest();
-        self.operators_let_it_run()?;
-        self.hosts_go(u16::MAX);
-        self.settle_with_hosts()?;
-        self.operators_mark_what_is_stuck();
-        self.settle_with_hosts()?;
-        let unhappy = |world: &Self| -> u32 {
-            let groups = world.settings().groups().iter();
-            let records = groups.map(|group| world.store.records.group(group.name.as_str()));
-            records.map(|record| record.failed + record.timed_out).sum()
-        };
-        let (began, unhappy_before) = (self.now, unhappy(self));
-        let days = 8 * (self.settings().groups().len() as i64 + 2);
-        let mut events = 0;
-        while !self.has_succeeded() {
-            let waking = self.servers.iter().filter_map(|server| server.engine.wake_at(self.now)).min();
-            let working = self.next_arrival();
-            let next = waking.into_iter().chain(working).min();
-            hold!(ENDS, next.is_some(), "nobody wants to be woken");
-            let next = next.unwrap_or(self.now);
-            hold!(ENDS, next > self.now || events == 0, "woken for nothing at {next}");
-            self.now = next.max(self.now);
-            hold!(ENDS, self.now < after(began, days * 86_400), "not done: {:?}", self.states());
-            events += 1;
-            hold!(ENDS, events < 20_000, "not done after {events} events: {:?}", self.states());
-            self.hosts_arrive();
-            self.settle_with_hosts()?;
-            self.operators_mark_what_is_stuck();
-            self.settle_with_hosts()?;
-            self.check()?;
-        }
-        hold!(ENDS, unhappy(self) <= unhappy_before, "hosts failed: {:?}", self.states());
-        Ok(())
-    }
-
-    fn settle_with_hosts(&mut self) -> Held {
-        self.settle()?;
-        self.hosts_acknowledge();
-        self.settle()
-    }
-
-    fn has_succeeded(&self) -> bool {
-        let mut groups = self.settings().groups().iter();
-        groups.all(|group| {
-            self.store.records.group(group.name.as_str()).state == refit_types::GroupState::Succeeded
-        })
-    }
-
-    fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::BlockedBy>)> {
-        let engine = &self.servers[0].engine;
-        let groups = self.settings().groups().iter().enumerate();
-        groups
-            .map(|(n, group)| {
-                let record = self.store.records.group(group.name.as_str());
-                (group.name.to_string(), record, engine.view().blocked_by(n, self.now))
-            })
-            .collect()
     }
 
     /// Right after a new epoch began, nothing has happened in it.
