@@ -41,6 +41,8 @@ pub struct HostFacts {
     pub undone: bool,
     /// Whether its updater ended the current attempt before anything was switched, because it was told to wait again.
     pub called_off: bool,
+    /// Whether it is in flight and was so when hosts were last stopped, by a pause or the off switch.
+    pub suspended: bool,
     /// Since when it has been disconnected from all servers.
     pub lost_since: Option<Timestamp>,
 }
@@ -107,6 +109,7 @@ impl HostFacts {
             acknowledged: attempt > 0 && report.is_some_and(|report| report.hint_acknowledged == attempt),
             undone: report.is_some_and(|report| undone(plan, report, attempt).is_some()),
             called_off: report.is_some_and(|report| called_off(report, attempt)),
+            suspended: upgrade.is_some_and(is_suspended) && !carried,
             lost_since,
         }
     }
@@ -204,6 +207,11 @@ fn has_settled(upgrade: &Upgrade, report: Option<&Report>) -> bool {
     });
     let has_arrived = upgrade.version.as_deref() == Some(&report.version) && !is_proving(report);
     reported || has_arrived || called_off(report, upgrade.attempt)
+}
+
+fn is_suspended(upgrade: &Upgrade) -> bool {
+    let is_current = upgrade.suspended.as_ref().is_some_and(|suspended| suspended.attempt == upgrade.attempt);
+    is_current && upgrade.start_time.is_some() && upgrade.outcome.is_none()
 }
 
 fn called_off(report: &Report, attempt: u64) -> bool {

@@ -1,7 +1,7 @@
 //! The state changes of a host in a rollout, and how each changes its record. No I/O: the caller stores the result.
 
-use jiff::Timestamp;
-use refit_types::{GroupRecord, HostRecord, NewcomerStart, Outcome, Upgrade};
+use jiff::{SignedDuration, Timestamp};
+use refit_types::{GroupRecord, HostRecord, NewcomerStart, Outcome, Suspension, Upgrade};
 
 use crate::Plan;
 use crate::facts::rolled_back;
@@ -28,6 +28,10 @@ pub enum HostTransition {
     Settle,
     /// The start is revoked and not counted.
     Revoke,
+    /// It is in flight while no host may be told to upgrade.
+    Suspend,
+    /// It may be told again, and its deadline moves by the time that has passed since it was suspended.
+    Resume,
     /// Its attempt has ended.
     Finish(AttemptEnd),
 }
@@ -74,6 +78,7 @@ pub fn apply_transition(
                 version: before.and_then(|upgrade| upgrade.version.clone()),
                 carried: true,
                 newcomer: None,
+                suspended: None,
                 round: record.round,
                 outcome: None,
                 unknown: before.map(|upgrade| upgrade.unknown.clone()).unwrap_or_default(),
@@ -106,7 +111,12 @@ pub fn apply_transition(
             clear_start(&mut upgrade);
             upgrade.newcomer = None;
         }
+        HostTransition::Suspend => {
+            upgrade.suspended = Some(Box::new(Suspension { attempt: upgrade.attempt, since: now }));
+        }
+        HostTransition::Resume => resume(&mut upgrade, now),
         HostTransition::Finish(end) => {
+            upgrade.suspended = None;
             upgrade.outcome = Some(outcome(end, host_record, now));
             upgrade.version = None;
             if let Some(newcomer) = &mut upgrade.newcomer {
@@ -139,14 +149,24 @@ fn start(
     upgrade.attempt = upgrade.attempt.max(reported_attempt(host_record)).saturating_add(1);
     upgrade.version = Some(Box::new(plan.version.clone()));
     upgrade.carried = false;
+    upgrade.suspended = None;
     upgrade.clear_outcome();
     Some(())
+}
+
+/// Moves the start, and so every deadline that is counted from it. An older server then keeps to it as well.
+fn resume(upgrade: &mut Upgrade, now: Timestamp) {
+    if let (Some(suspension), Some(started)) = (upgrade.suspended.take(), upgrade.start_time) {
+        let waited = now.duration_since(suspension.since.max(started)).max(SignedDuration::ZERO);
+        upgrade.start_time = started.saturating_add(waited).ok();
+    }
 }
 
 fn clear_start(upgrade: &mut Upgrade) {
     upgrade.start_time = None;
     upgrade.version = None;
     upgrade.carried = false;
+    upgrade.suspended = None;
 }
 
 /// The last attempt that the host reports. A host that was removed and joined again may report a higher attempt than

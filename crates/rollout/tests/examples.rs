@@ -26,6 +26,8 @@ mod newcomers;
 mod operators;
 #[path = "examples/order.rs"]
 mod order;
+#[path = "examples/stops.rs"]
+mod stops;
 #[path = "examples/success.rs"]
 mod success;
 #[path = "examples/windows.rs"]

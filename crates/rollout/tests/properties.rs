@@ -144,6 +144,7 @@ fn host_step() -> impl Strategy<Value = HostStep> {
         1 => Just(HostStep::JoinSilently),
         4 => Just(HostStep::Acknowledge),
         3 => Just(HostStep::Try),
+        3 => any::<bool>().prop_map(|first| HostStep::Install { first }),
         4 => Just(HostStep::Upgrade),
         1 => (0_u8..3).prop_map(|version| HostStep::Report { version }),
         5 => Just(HostStep::Fail),
@@ -154,9 +155,9 @@ fn host_step() -> impl Strategy<Value = HostStep> {
         3 => Just(HostStep::Return),
         1 => (0_u8..3).prop_map(|version| HostStep::Pin { version }),
         1 => Just(HostStep::Disable),
-        2 => Just(HostStep::Hold),
+        3 => Just(HostStep::Hold),
         1 => Just(HostStep::HoldSilently),
-        1 => (0_u8..3, any::<bool>()).prop_map(|(version, earlier)| HostStep::HoldOther { version, earlier }),
+        3 => (0_u8..3, any::<bool>()).prop_map(|(version, earlier)| HostStep::HoldOther { version, earlier }),
         2 => Just(HostStep::CallOff),
         2 => Just(HostStep::Release),
         2 => prop_oneof![Just(0_u8), 0_u8..6].prop_map(|role| HostStep::Relabel { role }),
@@ -185,7 +186,7 @@ fn operator_step() -> impl Strategy<Value = OperatorStep> {
         2 => group().prop_map(|group| OperatorStep::ResumeGroup { group }),
         10 => group().prop_map(|group| OperatorStep::Run { group }),
         3 => (0_u8..3).prop_map(|version| OperatorStep::Version { version }),
-        1 => group().prop_map(|group| OperatorStep::MarkDone { group }),
+        4 => group().prop_map(|group| OperatorStep::MarkDone { group }),
         1 => (group(), any::<bool>()).prop_map(|(group, allowed)| OperatorStep::AllowEmpty { group, allowed }),
         1 => (group(), 0_u8..6).prop_map(|(group, role)| OperatorStep::Selector { group, role }),
         1 => (0_u8..7).prop_map(|schedule| OperatorStep::Schedule { schedule: schedule / 3 }),
@@ -217,6 +218,21 @@ fn impatient_operator_step() -> impl Strategy<Value = OperatorStep> {
     ]
 }
 
+/// Operators that stop everything, choose something else meanwhile, and go on.
+fn hesitant_operator_step() -> impl Strategy<Value = OperatorStep> {
+    prop_oneof![
+        4 => any::<bool>().prop_map(|on| OperatorStep::Switch { on }),
+        2 => Just(OperatorStep::Pause),
+        3 => Just(OperatorStep::Resume),
+        1 => (0_u8..5).prop_map(|group| OperatorStep::PauseGroup { group }),
+        2 => (0_u8..5).prop_map(|group| OperatorStep::ResumeGroup { group }),
+        3 => (0_u8..3).prop_map(|version| OperatorStep::Version { version }),
+        2 => (0_u8..3).prop_map(|schedule| OperatorStep::Schedule { schedule }),
+        2 => (0_u8..5).prop_map(|group| OperatorStep::Run { group }),
+        2 => (0_u8..5).prop_map(|group| OperatorStep::MarkDone { group }),
+    ]
+}
+
 fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![6 => Just(Fate::Answered), 2 => Just(Fate::Unanswered), 1 => Just(Fate::Lost), 1 => Just(Fate::Repeated)]
 }
@@ -243,7 +259,9 @@ fn step(operator_step: BoxedStrategy<OperatorStep>) -> impl Strategy<Value = Ste
         2 => server().prop_map(|server| Step::Outage { server }),
         16 => (any::<u8>(), host_step()).prop_map(|(host, step)| Step::Host { host, step }),
         3 => prop_oneof![Just(0_u8), 0_u8..3].prop_map(|role| Step::Arrive { role }),
-        1 => (any::<u8>(), 0_u8..3, 0_u8..6, 0_u8..3)
+        3 => (0_u8..15, 0_u16..500, prop::option::weighted(0.4, 0_u8..3))
+            .prop_map(|(how, seconds, version)| Step::Hesitate { how, seconds, version }),
+        2 => (any::<u8>(), 0_u8..3, 0_u8..6, 0_u8..3)
             .prop_map(|(host, version, from, to)| Step::Stray { host, version, from, to }),
         3 => any::<u16>().prop_map(|some| Step::HostsGo { some }),
         4 => operator_step.clone().prop_map(Step::Operator),
@@ -264,6 +282,7 @@ fn scenario(steps: usize) -> impl Strategy<Value = Scenario> {
         prop::collection::vec(step(operator_step().boxed()), 1..steps),
         prop::collection::vec(step(calm_operator_step().boxed()), 1..steps),
         prop::collection::vec(step(impatient_operator_step().boxed()), 1..steps),
+        prop::collection::vec(step(hesitant_operator_step().boxed()), 1..steps),
     ];
     let servers = prop::collection::vec(prop_oneof![2 => Just(100_u8), 1 => 1_u8..5], 1..=4);
     (config(), servers, begins, 0_i64..86_400, hosts, guests, done).prop_map(
@@ -345,7 +364,7 @@ fn everything_happens() {
     let mut runner =
         TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let mut tally: BTreeMap<String, u32> = BTreeMap::new();
-    for _ in 0..160 {
+    for _ in 0..240 {
         let scenario = scenario(160).new_tree(&mut runner).unwrap().current();
         let mut world = scenario.begin();
         scenario.steps.iter().for_each(|step| drop(world.step(step)));
@@ -375,6 +394,15 @@ fn everything_happens() {
         "succeeded",
         "halted",
         "Ended well",
+        "Suspend",
+        "Resume",
+        "Paused immediate",
+        "Marked done",
+        "Selects no hosts",
+        "Nobody could be upgraded",
+        "Start despite another hold",
+        "Unproved",
+        "Unproved first version",
     ] {
         assert!(tally.get(expected).is_some_and(|count| *count >= 2), "{expected} in {tally:?}");
     }

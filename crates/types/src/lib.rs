@@ -43,7 +43,7 @@ pub use rollout::{
 };
 pub use rollout_records::{
     GroupRecord, GroupState, Halt, HaltCause, MarkedDone, NewcomerSlots, NewcomerStart, Outcome,
-    RolloutRecord, Upgrade,
+    RolloutRecord, Suspension, Upgrade,
 };
 pub use stored_word::StoredWord;
 pub use text_enum::UnknownWord;

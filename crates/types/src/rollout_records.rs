@@ -44,6 +44,9 @@ pub struct Upgrade {
     /// newcomers' starts takes the host for one that has not started.
     #[serde(rename = "agent_upgrade_newcomer", default, skip_serializing_if = "Option::is_none")]
     pub newcomer: Option<NewcomerStart>,
+    /// That it is in flight while no host may be told to upgrade: it gets that time back afterwards.
+    #[serde(rename = "agent_upgrade_suspended", default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Box<Suspension>>,
     /// The round of its group in which it finished; each `run` begins a new one.
     #[serde(rename = "agent_upgrade_round", default)]
     pub round: u32,
@@ -62,6 +65,16 @@ pub struct NewcomerStart {
     pub epoch: u64,
     /// Whether it has a slot of its group.
     pub in_flight: bool,
+}
+
+/// A pause, or the off switch, during a host's attempt. It names the attempt because a release that does not know it
+/// keeps it in later ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// In which attempt.
+    pub attempt: u64,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// How a host's upgrade finished. The counts of its group depend on it, so a host record with an unknown outcome

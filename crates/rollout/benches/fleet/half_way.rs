@@ -71,6 +71,7 @@ impl HalfWay {
             acknowledged: false,
             undone: false,
             called_off: false,
+            suspended: false,
             lost_since: None,
         }
     }
@@ -107,8 +108,11 @@ impl HalfWay {
                     HostFacts { newcomer: true, started: Some(now), attempt: facts.attempt + 1, ..facts }
                 }
                 HostTransition::AdmitInFlight => HostFacts { member: true, newcomer: false, ..facts },
-                // There is one epoch only.
-                HostTransition::CarryNewcomer | HostTransition::Settle => facts,
+                // There is one epoch only, and nobody pauses.
+                HostTransition::CarryNewcomer
+                | HostTransition::Settle
+                | HostTransition::Suspend
+                | HostTransition::Resume => facts,
                 HostTransition::Finish(AttemptEnd::Upgraded) => {
                     HostFacts { ended: Some(HostOutcome::Upgraded), ..facts }
                 }

@@ -109,20 +109,20 @@ impl Engine {
             terms: terms(&self.view, self.reachable_since, group)?,
             now,
             enabled,
-            paused: plan.paused.is_some() || view.record.paused.is_some(),
+            stopped: !enabled || plan.paused.is_some() || view.record.paused.is_some(),
             is_busy,
             // An unreadable host may be in flight, or may never have started.
             knows_all: view.unreadable.is_none() && self.view.unreadable.is_none(),
             // Every host change that other servers made before these records were written is known.
             is_caught_up: self.applied >= view.revision.unwrap_or_default().max(plan.revision),
         };
-        let may_go = enabled && draft.knows_all && self.view.missing(group).next().is_none();
-        let may_start = may_go && !draft.paused;
+        let may_start = !draft.stopped && draft.knows_all && self.view.missing(group).next().is_none();
 
         self.end(&mut draft, index, limits);
         draft.halt(limits);
         draft.close(view);
         self.revoke(&mut draft, index, limits);
+        self.suspend_or_resume(&mut draft, index, limits);
         let opened = may_start && draft.open(index, view);
         if may_start {
             draft.admit_again(index);
@@ -147,9 +147,9 @@ impl Engine {
         })
     }
 
-    /// Finishes hosts whose result is known or whose deadline has passed. While updates are switched off, deadlines do not
-    /// count; while they are paused, a start that took too long is revoked, because the pause may be why. Newcomers give
-    /// their slots back and are not counted.
+    /// Finishes hosts whose result is known or whose deadline has passed. While hosts are stopped, a start that took too
+    /// long is revoked, because the stop may be why; a host that is lost has failed all the same. Newcomers give their slots
+    /// back and are not counted.
     fn end(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
         let (is_busy, left) = (draft.is_busy, draft.left);
         let is_member = |host: &HostId| self.view.hosts.get(*host).is_some_and(PackedHost::is_member);
@@ -189,22 +189,23 @@ impl Engine {
             draft.release(packed);
             draft.add(*host, HostTransition::Settle, packed);
         }
-        if !draft.enabled {
-            return;
-        }
         let left = draft.left;
         let overdue = index.flying.iter().take_while(|(deadline, _)| *deadline <= now);
         for (_, host) in overdue.filter(|(_, host)| !is_busy(*host)).take(left) {
             let Some(packed) = self.view.hosts.get(*host) else { continue };
             let Some(started) = packed.started() else { continue };
-            draft.release(packed);
             let is_lost = deadlines(packed, started, limits, self.reachable_since).lost <= now;
+            if packed.suspended() && !draft.stopped && !is_lost {
+                draft.add(*host, HostTransition::Resume, packed);
+                continue;
+            }
+            draft.release(packed);
             let transition = match is_lost {
                 true => {
                     draft.record.failed += u32::from(packed.is_member());
                     HostTransition::Finish(AttemptEnd::Lost)
                 }
-                false if draft.paused => HostTransition::Revoke,
+                false if draft.stopped => HostTransition::Revoke,
                 false => {
                     draft.record.timed_out += u32::from(packed.is_member());
                     HostTransition::Finish(AttemptEnd::TimedOut)
@@ -214,30 +215,62 @@ impl Engine {
         }
     }
 
-    /// Revokes the starts that were not acknowledged before the window closed or the group was paused, and all starts while
-    /// updates are switched off. Revoked starts are not counted.
+    /// Revokes the starts that were not acknowledged before the window closed or hosts were stopped. They are not counted.
+    /// A host that acknowledged may have switched: it keeps its slot until it reports, or its deadline passes.
     fn revoke(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
-        if draft.record.window.is_some() && !draft.paused {
+        if draft.record.window.is_some() && !draft.stopped {
             return;
         }
-        let now = Micros::from(draft.now);
-        let is_vain = |host: &HostId| match self.view.hosts.get(*host) {
-            // Hosts past their deadline are finished instead.
-            Some(packed) if draft.enabled => packed.started().is_some_and(|started| {
-                deadlines(packed, started, limits, self.reachable_since).first() > now
-            }),
-            known => known.is_some(),
-        };
-        let is_free = |host: &HostId| !(draft.is_busy)(*host) && is_vain(host);
-        let revoked: Vec<HostId> = match draft.enabled {
-            true => index.unacknowledged.iter().copied().filter(is_free).take(draft.left).collect(),
-            false => index.flying.iter().map(|(_, host)| *host).filter(is_free).take(draft.left).collect(),
-        };
-        for host in revoked {
+        let hosts = index.unacknowledged.iter().copied();
+        for host in self.before_deadline(draft, limits, hosts) {
             let Some(packed) = self.view.hosts.get(host) else { continue };
             draft.release(packed);
             draft.add(host, HostTransition::Revoke, packed);
         }
+    }
+
+    /// Time for which hosts are stopped does not count against those in flight: they are marked when it begins, and their
+    /// deadlines move when it ends.
+    fn suspend_or_resume(&self, draft: &mut Draft, index: &GroupIndex, limits: &Group) {
+        let is_new = |host: &HostId| {
+            self.view.hosts.get(*host).is_some_and(|packed| packed.acknowledged() && !packed.suspended())
+        };
+        let are_marked = index.suspended.len() + index.unacknowledged.len() >= index.flying.len();
+        let (hosts, transition) = match draft.stopped {
+            true if are_marked => return,
+            true => {
+                let flying = index.flying.iter().map(|(_, host)| *host).filter(is_new);
+                (self.before_deadline(draft, limits, flying), HostTransition::Suspend)
+            }
+            false => {
+                // Those whose agents acknowledge nothing any more are revoked with the window.
+                let is_open = draft.record.window.is_some();
+                let is_kept = |host: &HostId| is_open || !index.unacknowledged.contains(host);
+                let suspended = index.suspended.iter().copied().filter(is_kept);
+                (self.before_deadline(draft, limits, suspended), HostTransition::Resume)
+            }
+        };
+        for host in hosts {
+            let Some(packed) = self.view.hosts.get(host) else { continue };
+            draft.add(host, transition, packed);
+        }
+    }
+
+    /// As many of these hosts as fit into the batch, without those past their deadline: they are finished instead.
+    fn before_deadline(
+        &self,
+        draft: &Draft,
+        limits: &Group,
+        hosts: impl Iterator<Item = HostId>,
+    ) -> Vec<HostId> {
+        let now = Micros::from(draft.now);
+        let is_early = |host: &HostId| {
+            let packed = self.view.hosts.get(*host);
+            packed.and_then(|packed| Some((packed, packed.started()?))).is_some_and(|(packed, started)| {
+                deadlines(packed, started, limits, self.reachable_since).first() > now
+            })
+        };
+        hosts.filter(|host| !(draft.is_busy)(*host) && is_early(host)).take(draft.left).collect()
     }
 
     /// Adds the connected hosts as members, and those that may still be under way: they take their slots with them, so

@@ -23,8 +23,8 @@ pub(super) struct Draft<'d> {
     pub(super) terms: Terms<'d>,
     pub(super) now: Timestamp,
     pub(super) enabled: bool,
-    /// Whether an operator paused the rollout, or this group.
-    pub(super) paused: bool,
+    /// Whether no host may be told to upgrade: updates are switched off, or the rollout or this group is paused.
+    pub(super) stopped: bool,
     pub(super) is_busy: &'d dyn Fn(HostId) -> bool,
     /// Whether the records of all hosts of the group can be read, and none is being written.
     pub(super) knows_all: bool,

@@ -31,6 +31,8 @@ pub(crate) struct GroupIndex {
     pub(crate) carried: BTreeSet<(Micros, HostId)>,
     /// Those in flight whose agents did not acknowledge the start.
     pub(crate) unacknowledged: BTreeSet<HostId>,
+    /// Those in flight since before hosts were last stopped, by a pause or the off switch.
+    pub(crate) suspended: BTreeSet<HostId>,
     pub(crate) ended: BTreeSet<HostId>,
     pub(crate) unsuccessful: BTreeSet<HostId>,
     pub(crate) held: u32,
@@ -119,6 +121,9 @@ impl GroupIndex {
                 if !host.acknowledged() {
                     self.unacknowledged.insert(id);
                 }
+                if host.suspended() {
+                    self.suspended.insert(id);
+                }
             }
             HostPhase::Carried(until) => drop(self.carried.insert((until, id))),
             HostPhase::Ended => drop(self.ended.insert(id)),
@@ -146,6 +151,7 @@ impl GroupIndex {
             HostPhase::Flying(deadline) => {
                 self.flying.remove(&(deadline, id));
                 self.unacknowledged.remove(&id);
+                self.suspended.remove(&id);
             }
             HostPhase::Carried(until) => drop(self.carried.remove(&(until, id))),
             HostPhase::Ended => drop(self.ended.remove(&id)),

@@ -32,6 +32,7 @@ const NEWCOMER: u16 = 1 << 7;
 const CARRIED: u16 = 1 << 8;
 const SETTLED: u16 = 1 << 9;
 const CALLED_OFF: u16 = 1 << 13;
+const SUSPENDED: u16 = 1 << 14;
 /// How it ended: one of these, or none.
 const UPGRADED: u16 = 1 << 10;
 const FAILED: u16 = 1 << 11;
@@ -103,6 +104,7 @@ impl PackedHost {
                 | flag(facts.acknowledged, ACKNOWLEDGED)
                 | flag(facts.undone, UNDONE)
                 | flag(facts.called_off, CALLED_OFF)
+                | flag(facts.suspended, SUSPENDED)
                 | flag(facts.proving, PROVING)
                 | flag(facts.newcomer, NEWCOMER)
                 | flag(facts.carried, CARRIED)
@@ -128,6 +130,7 @@ impl PackedHost {
             acknowledged: self.acknowledged(),
             undone: self.is(UNDONE),
             called_off: self.is(CALLED_OFF),
+            suspended: self.suspended(),
             lost_since: self.lost_since().and_then(Micros::timestamp),
         }
     }
@@ -155,6 +158,11 @@ impl PackedHost {
 
     pub(crate) fn acknowledged(&self) -> bool {
         self.is(ACKNOWLEDGED)
+    }
+
+    /// Whether its deadline is to move by the time for which hosts were stopped.
+    pub(crate) fn suspended(&self) -> bool {
+        self.is(SUSPENDED)
     }
 
     pub(crate) fn undone(&self) -> bool {

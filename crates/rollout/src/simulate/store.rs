@@ -139,6 +139,7 @@ impl Store {
             acknowledged: packed.is(ACKNOWLEDGED),
             undone: packed.is(UNDONE),
             called_off: false,
+            suspended: false,
             lost_since: at(packed.lost),
         })
     }
@@ -165,8 +166,11 @@ impl Store {
                 packed.started = NEVER;
                 packed.flags &= !NEWCOMER;
             }
-            // There is one epoch only.
-            HostTransition::CarryNewcomer | HostTransition::Settle => {}
+            // There is one epoch only, and nobody pauses.
+            HostTransition::CarryNewcomer
+            | HostTransition::Settle
+            | HostTransition::Suspend
+            | HostTransition::Resume => {}
             HostTransition::Finish(AttemptEnd::Upgraded) => packed.outcome = Stored::Upgraded,
             HostTransition::Finish(AttemptEnd::Undone | AttemptEnd::Lost) => packed.outcome = Stored::Failed,
             HostTransition::Finish(AttemptEnd::TimedOut) => packed.outcome = Stored::TimedOut,

@@ -26,6 +26,8 @@ pub enum HostStep {
     Acknowledge,
     /// It runs the version that is rolled out, which its updater has yet to find good.
     Try,
+    /// Its updater installed the version while no agent ran: over another one, or as the first.
+    Install { first: bool },
     /// It reports the version that is rolled out, and so does its updater.
     Upgrade,
     /// It reports some version.
@@ -180,6 +182,7 @@ impl World {
             let record = self.store.records.group(&name);
             (name, removed(&record, &facts))
         });
+        self.flights.remove(&id);
         self.store.gone.extend(upgrade.map(|upgrade| Gone { upgrade }));
         self.store.put_together(group, vec![(id, None)], self.now);
     }
@@ -278,7 +281,9 @@ pub fn joined(id: HostId, now: Timestamp) -> HostRecord {
 
 /// That version runs, and the updater takes it for installed.
 fn settle(report: &mut Report, version: Version) {
-    report.updater.get_or_insert_default().agent_version_installed = Some(version.clone());
+    let updater = report.updater.get_or_insert_default();
+    updater.agent_version_installed = Some(version.clone());
+    (updater.unproved, updater.agent_version_previous) = (false, None);
     report.version = version;
 }
 
@@ -294,10 +299,21 @@ fn tell(report: &mut Report, step: &HostStep, attempt: u64, wanted: &Version, no
             updater.agent_version_installed.get_or_insert_with(|| report.version.clone());
             report.version = wanted.clone();
         }
+        HostStep::Install { first } => {
+            let previous = report.version.clone();
+            settle(report, wanted.clone());
+            let updater = report.updater.get_or_insert_default();
+            updater.unproved = true;
+            updater.agent_version_previous = Some(previous).filter(|_| !first);
+        }
         HostStep::Upgrade => settle(report, wanted.clone()),
         HostStep::Report { version: number } => settle(report, version(*number)),
         HostStep::Fail => {
             updater.last_failure = failure(attempt, wanted);
+            if let Some(previous) = updater.agent_version_previous.take() {
+                updater.agent_version_installed = Some(previous);
+                updater.unproved = false;
+            }
             if let Some(installed) = &updater.agent_version_installed {
                 report.version = installed.clone();
             }

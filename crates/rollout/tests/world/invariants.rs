@@ -3,20 +3,19 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use refit_rollout::{
-    AttemptEnd, Decision, Engine, HostTransition, NamedVersion, PlannedTransition, Ungrouped,
-};
+use refit_rollout::{AttemptEnd, Decision, HostTransition, PlannedTransition};
 use refit_types::{GroupRecord, GroupState, HaltCause, HostId, HostRecord, Outcome, Upgrade};
-use uuid::Uuid;
 
 use super::server::Server;
 use super::store::{Records, Store};
 use super::{Broken, World};
-use crate::model::{Doing, after, exceeds, is_live};
+use crate::model::{Doing, exceeds, is_live};
 
 pub const IN_FLIGHT: &str = "1: hosts in flight are within the limit";
 pub const CARRIED: &str =
     "1: hosts that were told of an earlier version and have not settled count for the limit";
+pub const AWAY: &str =
+    "1: hosts that were told and have neither reported nor passed their deadline count for the limit";
 pub const SUCCESS: &str = "2: a group succeeds only if a member runs the version";
 pub const START: &str = "2: a start is in its window, after what it requires, and not held up";
 pub const HALT: &str = "2: no server answers true after a halt";
@@ -28,6 +27,7 @@ pub const RESTART: &str = "5: an engine that starts anew is the one that lived o
 pub const EPOCH: &str = "6: a new epoch resets everything, and nothing else begins one";
 pub const RUN: &str = "6: a group that is run by hand forgets its failures, and stays succeeded if it was";
 pub const TRANSITIONS: &str = "6: the transition of a host follows from what it did in this attempt";
+pub const PAUSES: &str = "6: time that passes while nobody may go makes no time-out";
 pub const ANSWERS: &str = "6: hosts are told what the records say";
 pub const GOOD: &str = "6: new hosts are named what works";
 pub const OUTCOME: &str = "6: a host's outcome does not change its answer";
@@ -80,134 +80,6 @@ pub fn of_the_store(world: &mut World) -> Held {
     }
     world.halted.retain(|key, _| in_flight_now.contains_key(key));
     world.in_flight = in_flight_now;
-    Ok(())
-}
-
-/// What is true of every server, however old its cache is.
-pub fn of_the_servers(world: &World) -> Held {
-    for (number, server) in world.servers.iter().enumerate() {
-        let now = world.now + server.skew;
-        if server.has_seen_until(&world.store, after(world.now, -5)) {
-            no_answer_after_a_halt(world, server)?;
-        }
-        if server.is_behind_its_cache() {
-            continue;
-        }
-        hold!(
-            RESTART,
-            server.engine == server.rebuilt(&world.store),
-            "server {number} is not what its cache says"
-        );
-        progress_is_counted(&server.cache, &server.engine, &world.store)?;
-        answers_agree(&server.cache, &server.engine, now)?;
-        new_hosts_get_what_works(server)?;
-    }
-    Ok(())
-}
-
-fn no_answer_after_a_halt(world: &World, server: &Server) -> Held {
-    let settings = world.store.records.settings();
-    for ((_, name), since) in &world.halted {
-        if after(*since, 5) >= world.now {
-            continue;
-        }
-        for host in world.store.records.host_records() {
-            let is_member =
-                settings.present_of(host).is_some_and(|upgrade| upgrade.group_name.as_str() == name);
-            let told = server.engine.view().answer(Some(host.host_id), world.now + server.skew).auto_update;
-            hold!(HALT, !(is_member && told), "{} of {name} is told to go", host.host_id);
-        }
-    }
-    Ok(())
-}
-
-fn progress_is_counted(records: &Records, engine: &Engine, store: &Store) -> Held {
-    let settings = records.settings();
-    for (position, group) in settings.groups().iter().enumerate() {
-        let name = group.name.as_str();
-        let record = records.group(name);
-        hold!(PROGRESS, engine.view().group_record(position) == Some(&record), "{name}: {record:?}");
-        let count = settings.recount(name, record.round, &records.host_records(), &store.gone);
-        let progress = engine.view().progress(position);
-        let expected =
-            [settings.limit(name, record.members), count.held, count.away, count.ready, count.newcomers];
-        let found = [progress.limit, progress.held, progress.away, progress.ready, progress.newcomers];
-        hold!(PROGRESS, found == expected, "{name}: {progress:?}, recounted {expected:?}");
-    }
-    let alone: Vec<_> =
-        records.host_records().into_iter().filter(|host| settings.group_of(host).is_none()).collect();
-    let have_it = alone.iter().filter(|host| settings.has_version(host)).count();
-    let is_behind = |host: &&&HostRecord| {
-        !settings.has_version(host) && !settings.is_held(host) && crate::model::lost_since(host).is_none()
-    };
-    let behind = alone.iter().filter(is_behind).count();
-    let expected = Ungrouped { hosts: alone.len() as u32, on_version: have_it as u32, behind: behind as u32 };
-    hold!(
-        PROGRESS,
-        engine.view().ungrouped() == expected,
-        "without a group: {:?}, {expected:?}",
-        engine.view().ungrouped()
-    );
-    Ok(())
-}
-
-fn answers_agree(records: &Records, engine: &Engine, now: Timestamp) -> Held {
-    let settings = records.settings();
-    let record = |name: &str| records.group(name);
-    let strangers = [None, Some(HostId::new(Uuid::from_u128(u128::MAX)))].map(|host| (host, None));
-    let known = records.host_records().into_iter().map(|host| (Some(host.host_id), Some(host)));
-    for (id, host_record) in known.chain(strangers) {
-        let expected = settings.answer(host_record, record, now);
-        let answer = engine.view().answer(id, now);
-        let found = (answer.auto_update, answer.jitter_seconds, answer.attempt);
-        hold!(ANSWERS, found == expected, "{id:?} at {now} is told {found:?}, not {expected:?}");
-        let Some((id, host_record)) = id.zip(host_record) else { continue };
-        let wanted = answer.auto_update
-            && !settings.runs_version(host_record)
-            && !settings.is_held(host_record)
-            && settings.present_of(host_record).is_none_or(|upgrade| upgrade.outcome.is_none());
-        let expected = wanted.then_some(answer.attempt);
-        hold!(ANSWERS, engine.view().hint(id, now) == expected, "{id}: the hint is not {expected:?}");
-    }
-    Ok(())
-}
-
-/// What a server names to hosts that it does not know, and what it takes for a rollout that has ended well.
-fn new_hosts_get_what_works(server: &Server) -> Held {
-    let (settings, record) = (server.cache.settings(), |name: &str| server.cache.group(name));
-    let last_good = settings.rollout.last_good.as_ref();
-    let named = match NamedVersion::for_new_host(server.engine.view().stopped(), last_good) {
-        NamedVersion::Target => Some(&settings.rollout.version),
-        NamedVersion::LastGood(good) => Some(good),
-        NamedVersion::Withheld(_) => None,
-    };
-    let expected = settings.named_to_strangers(record);
-    hold!(GOOD, named == expected, "{named:?} is named to new hosts, not {expected:?}");
-    let ended = settings.has_ended_well(&server.cache.host_records(), record);
-    hold!(GOOD, server.has_ended_well() == ended, "it is {ended} that all ended well");
-    Ok(())
-}
-
-/// Gives a host other outcomes and another version: nobody may see it from the answer.
-pub fn outcomes_are_secret(server: &Server, host: HostId, now: Timestamp) -> Held {
-    let Some(facts) = server.engine.view().facts(host) else { return Ok(()) };
-    let answer = server.engine.view().answer(Some(host), now);
-    let mut engine = server.engine.clone();
-    for ended in [
-        None,
-        Some(refit_rollout::HostOutcome::Upgraded),
-        Some(refit_rollout::HostOutcome::Failed { round: 0 }),
-        Some(refit_rollout::HostOutcome::TimedOut { round: 0 }),
-    ] {
-        for [on_version, proving, undone] in
-            [[false, false, false], [true, false, false], [false, true, false], [false, false, true]]
-        {
-            let facts = refit_rollout::HostFacts { ended, on_version, proving, undone, ..facts.clone() };
-            engine.host(&facts, Default::default());
-            let told = engine.view().answer(Some(host), now);
-            hold!(OUTCOME, told == answer, "{host}: {told:?} once it is {ended:?}, {answer:?} before");
-        }
-    }
     Ok(())
 }
 
@@ -397,10 +269,12 @@ fn is_fair(
     let is_member = settings.upgrade_of(host_record).is_some();
     let is_here = settings.group_of(host_record) == Some(name);
     let has_it = settings.has_version(host_record);
-    let is_on = settings.config.agent_auto_update.enabled;
     let is_lost = settings.is_lost_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
     let is_late = settings.times_out_at(host_record, server.reachable_since).is_some_and(|at| at <= now);
-    let is_paused = settings.is_paused(&decision.before);
+    let is_stopped = settings.is_stopped(&decision.before);
+    let is_marked = present.is_some_and(|upgrade| {
+        upgrade.suspended.as_ref().is_some_and(|suspended| suspended.attempt == upgrade.attempt)
+    });
     is_here
         && match transition {
             HostTransition::Admit | HostTransition::AdmitUpgraded => {
@@ -422,14 +296,17 @@ fn is_fair(
             }
             HostTransition::Start => settings.doing(host_record, record.round) == Some(Doing::Ready),
             HostTransition::Revoke => {
-                let is_stopped = record.window.is_none() || is_paused;
-                let in_vain = is_stopped && settings.goes_in_vain(host_record);
+                let in_vain = (record.window.is_none() || is_stopped) && settings.goes_in_vain(host_record);
                 let is_refused = settings.is_held(host_record) || settings.is_called_off(host_record);
                 in_flight
                     && !has_it
                     && !settings.is_undone(host_record)
-                    && (is_refused || in_vain || is_paused && is_late && !is_lost)
+                    && (is_refused || in_vain || is_stopped && is_late && !is_lost)
             }
+            HostTransition::Suspend => {
+                in_flight && !has_it && is_stopped && !is_marked && settings.has_acknowledged(host_record)
+            }
+            HostTransition::Resume => in_flight && !has_it && !is_stopped && is_marked,
             HostTransition::Finish(AttemptEnd::Upgraded) => {
                 let already =
                     present.is_some_and(|upgrade| matches!(upgrade.outcome, Some(Outcome::Upgraded { .. })));
@@ -438,11 +315,19 @@ fn is_fair(
             HostTransition::Finish(AttemptEnd::Undone) => {
                 in_flight && !has_it && settings.is_undone(host_record)
             }
-            HostTransition::Finish(AttemptEnd::Lost) => is_on && in_flight && !has_it && is_lost,
+            HostTransition::Finish(AttemptEnd::Lost) => in_flight && !has_it && is_lost,
             HostTransition::Finish(AttemptEnd::TimedOut) => {
-                is_on && !is_paused && in_flight && !has_it && !is_lost && is_late
+                !is_stopped && !is_marked && in_flight && !has_it && !is_lost && is_late
             }
         }
+}
+
+/// When a host was told, without the time for which nobody might go.
+fn moved(before: &Upgrade, now: Timestamp) -> Option<Option<Timestamp>> {
+    let (started, since) = (before.start_time?, before.suspended.as_ref()?.since);
+    let from = if since < started { started } else { since };
+    let waited = if now > from { now.duration_since(from) } else { jiff::SignedDuration::ZERO };
+    Some(Some(started + waited))
 }
 
 /// What must be true of a host's record after its transition.
@@ -476,6 +361,14 @@ pub fn of_a_transition(
         (HostTransition::Revoke | HostTransition::Settle, None) => {
             after.start_time.is_none() && after.attempt == attempts && !after.carried
         }
+        (HostTransition::Suspend, None) => {
+            is_kept(after) && after.suspended.as_ref().is_some_and(|suspended| suspended.since == now)
+        }
+        (HostTransition::Resume, None) => {
+            after.attempt == attempts
+                && after.suspended.is_none()
+                && before.is_some_and(|before| Some(after.start_time) == moved(before, now))
+        }
         (HostTransition::Finish(AttemptEnd::Upgraded), Some(Outcome::Upgraded { at })) => {
             *at == now && is_kept(after)
         }
@@ -488,155 +381,5 @@ pub fn of_a_transition(
         _ => false,
     });
     hold!(TRANSITIONS, is_well, "{transition:?} at {now} made {after:?} of {before:?}");
-    Ok(())
-}
-
-/// What must be true once no server that knows everything has anything left to decide.
-pub fn of_what_is_settled(world: &World) -> Held {
-    let (store, now) = (&world.store, world.now);
-    let (records, settings) = (&store.records, store.records.settings());
-    let hosts = records.host_records();
-    for group in settings.groups() {
-        let name = group.name.as_str();
-        let record = records.group(name);
-        let count = settings.recount(name, record.round, &hosts, &store.gone);
-        let too_many = exceeds(record.failed, group.max_failed_before_halt, record.members)
-            || exceeds(record.timed_out, group.max_timeout_before_halt, record.members);
-        hold!(SETTLES, record.is_halted() || !too_many, "{name} goes on: {record:?}");
-        let enabled = settings.config.agent_auto_update.enabled;
-        let requires = settings.required(name);
-        let may_start = enabled
-            && !record.is_halted()
-            && settings.rollout.paused.is_none()
-            && record.paused.is_none()
-            && requires.iter().all(|name| records.group(name).state == GroupState::Succeeded);
-        let is_open = enabled && settings.is_open(name, &record, now) && !record.is_halted();
-        let is_ahead = enabled && record.window.is_some_and(|window| window.start > now);
-        let may_be_open = is_open || is_ahead;
-        hold!(SETTLES, may_be_open || record.window.is_none(), "{name} stays open at {now}: {record:?}");
-        let has_work = count.newcomers + count.ready > 0 || record.state != GroupState::Succeeded;
-        let is_over = record.closed.is_some_and(|closed| now < closed);
-        let must_be_open = is_open && may_start && has_work && !is_over && !is_ahead;
-        hold!(SETTLES, !must_be_open || record.window.is_some(), "{name} does not open: {record:?}");
-        hold!(SETTLES, !must_be_open || !record.admitting, "{name} is not ready: {record:?}");
-        let has_room = count.in_flight < settings.limit(name, count.members);
-        hold!(SETTLES, !(must_be_open && has_room && count.ready > 0), "{name} does not start: {count:?}");
-        let here = || hosts.iter().filter(|host| settings.group_of(host) == Some(name));
-        let could_start = here().any(|host| settings.could_be_guest(host, now));
-        let is_in_window = record.window.is_some_and(|window| window.start <= now);
-        hold!(
-            SETTLES,
-            !(may_start && is_in_window && has_room && could_start),
-            "{name}: newcomers do not start: {record:?}"
-        );
-        let outside = here().filter(|host| settings.is_unsettled(host, now)).count();
-        hold!(SETTLES, !(may_start && is_in_window && outside > 0), "{name}: {outside} have no slot");
-        let is_stuck = settings.is_stuck(&record, &count) && record.state != GroupState::Succeeded;
-        let waits = may_start && is_in_window && is_stuck && count.newcomers > 0;
-        hold!(SETTLES, !waits, "{name}: newcomers do not become members: {record:?}");
-        if is_stuck && may_start && !group.allow_empty && count.newcomers + count.away + count.guests == 0 {
-            told_that_it_is_stuck(world, name, &count)?;
-        }
-        let is_done = record.sealed
-            && !record.admitting
-            && !record.is_halted()
-            && count.in_flight - count.guests + count.ready + count.uncounted == 0
-            && (count.upgraded > 0 || group.allow_empty)
-            && settings.may_leave(name, &hosts, &record, now);
-        hold!(SETTLES, !is_done || record.state == GroupState::Succeeded, "{name} is done: {record:?}");
-        for host in hosts.iter().filter(|host| settings.group_of(host) == Some(name)) {
-            is_settled(world, host, &record)?;
-        }
-    }
-    Ok(())
-}
-
-/// Operators read why a group in which nobody can be upgraded does not go on.
-fn told_that_it_is_stuck(world: &World, name: &str, count: &crate::model::Recount) -> Held {
-    let (settings, now) = (world.settings(), world.now);
-    let hosts = world.store.records.host_records();
-    let mut here = hosts.iter().filter(|host| settings.group_of(host) == Some(name));
-    let position = settings.groups().iter().position(|group| group.name.as_str() == name).unwrap();
-    // One that might still be under way has a slot as soon as the group opens.
-    if here.clone().any(|host| settings.is_unsettled(host, now)) {
-        return Ok(());
-    }
-    let expected = match here.next() {
-        None => "blocked: selects no hosts".to_owned(),
-        Some(_) => {
-            let away = if count.members == count.removed { count_absent(world, name) } else { 0 };
-            let counts = [(count.held, "held"), (count.failed, "failed"), (count.timed_out, "timed out")];
-            let told = counts.into_iter().chain([(away, "away")]).filter(|(count, _)| *count > 0);
-            let told: String = told.map(|(count, what)| format!(", {count} {what}")).collect();
-            format!("blocked: nobody could be upgraded{told}")
-        }
-    };
-    for server in &world.servers {
-        let found = server.engine.view().blocked_by(position, now).map(|why| why.in_words(now));
-        hold!(SUCCESS, found.as_ref() == Some(&expected), "{name}: {found:?}, not {expected}");
-    }
-    Ok(())
-}
-
-fn count_absent(world: &World, name: &str) -> u32 {
-    let settings = world.settings();
-    let hosts = world.store.records.host_records();
-    let here = hosts.iter().filter(|host| settings.group_of(host) == Some(name));
-    here.filter(|host| settings.present_of(host).is_none()).count() as u32
-}
-
-/// A server that nobody wakes sleeps until the next thing is due, and not for longer.
-pub fn of_sleep(world: &World) -> Held {
-    let (settings, now) = (world.store.records.settings(), world.now);
-    for server in &world.servers {
-        let mut due: Vec<Timestamp> = Vec::new();
-        for group in settings.groups() {
-            due.push(crate::model::next_opening(&group.window, now));
-            due.extend(world.store.records.group(group.name.as_str()).window.map(|window| window.end));
-        }
-        for host in world.store.records.host_records() {
-            let round = |name: &str| world.store.records.group(name).round;
-            let doing = settings.group_of(host).and_then(|name| settings.doing(host, round(name)));
-            if settings.is_carried(host) {
-                due.extend(settings.settles_by(host));
-            } else if doing == Some(Doing::InFlight) || settings.has_slot(host) {
-                due.extend(settings.times_out_at(host, server.reachable_since));
-                due.extend(settings.is_lost_at(host, server.reachable_since));
-            }
-        }
-        let wakes = server.engine.wake_at(now);
-        let is_early = wakes.is_none_or(|at| at > now);
-        let is_late = due.iter().any(|due| wakes.is_none_or(|at| at > *due));
-        hold!(SETTLES, is_early && !is_late, "sleeps at {now} until {wakes:?}, due: {due:?}");
-    }
-    Ok(())
-}
-
-fn is_settled(world: &World, host: &HostRecord, record: &GroupRecord) -> Held {
-    let (settings, now) = (world.store.records.settings(), world.now);
-    if settings.is_carried(host) {
-        let is_over = settings.has_settled(host) || settings.settles_by(host).is_some_and(|by| by <= now);
-        hold!(SETTLES, !is_over, "{host:?} still has the slot of an earlier version at {now}");
-        return Ok(());
-    }
-    let doing = settings.doing(host, record.round);
-    let is_late = settings.has_version(host) && doing.is_some_and(|doing| doing != Doing::Upgraded);
-    hold!(SETTLES, !is_late, "the success of {host:?} is not counted");
-    if !settings.has_slot(host) {
-        return Ok(());
-    }
-    let is_over = settings.is_held(host)
-        || settings.is_called_off(host)
-        || settings.is_undone(host)
-        || settings.has_version(host)
-        || world.servers.iter().any(|server| {
-            let lost = settings.is_lost_at(host, server.reachable_since);
-            let timed_out = settings.times_out_at(host, server.reachable_since);
-            lost.into_iter().chain(timed_out).any(|at| at <= now)
-        });
-    hold!(SETTLES, !is_over, "{host:?} still has a slot at {now}");
-    let is_stopped = record.window.is_none() || settings.is_paused(record);
-    let is_in_vain = is_stopped && settings.goes_in_vain(host);
-    hold!(SETTLES, !is_in_vain, "the start of {host:?} is not taken back: {record:?}");
     Ok(())
 }

@@ -1,10 +1,14 @@
 //! The cluster of the property tests: one store, servers with stale caches, random hosts and operators. All invariants
 //! are checked after every step.
 
+mod answers;
+mod ending;
+mod flights;
 mod hosts;
 pub mod invariants;
 mod operators;
 mod server;
+mod settled;
 mod store;
 
 use std::collections::BTreeMap;
@@ -14,8 +18,9 @@ use jiff::{SignedDuration, Timestamp};
 use refit_types::{ClusterMaintenanceConfig, HostId, RolloutRecord, Schedule};
 
 use crate::model::{Settings, after};
+use flights::Flight;
 pub use hosts::HostStep;
-use invariants::{COUNTS, ENDS, EPOCH, Held, SETTLES, hold};
+use invariants::{COUNTS, EPOCH, Held, SETTLES, hold};
 pub use operators::{OperatorStep, expression};
 pub use server::{Commit, Server};
 pub use store::Store;
@@ -43,6 +48,8 @@ pub struct World {
     pub in_flight: BTreeMap<(u64, String), u32>,
     /// When each group of this epoch halted.
     pub halted: BTreeMap<(u64, String), Timestamp>,
+    /// Who was told to go and may be away.
+    pub flights: BTreeMap<HostId, Flight>,
     /// How often each group was opened or closed since servers began to settle.
     pub edges: BTreeMap<usize, u32>,
     /// How often each thing happened that a rollout may bring.
@@ -86,6 +93,9 @@ pub enum Step {
     Arrive { role: u8 },
     /// A host under way belongs to another group when another version is chosen, and to this one after it has opened.
     Stray { host: u8, version: u8, from: u8, to: u8 },
+    /// Hosts are told and wake their updaters; operators keep everyone from going for a while, and may choose another version
+    /// meanwhile.
+    Hesitate { how: u8, seconds: u16, version: Option<u8> },
     /// Hosts that were told to go do so: all, or some.
     HostsGo { some: u16 },
     /// An operator does something.
@@ -118,8 +128,8 @@ impl World {
         let store = Store::new(Settings { config, rollout }, now);
         let start = |batch: &u8| Server::start(&store, now, usize::from((*batch).max(1)));
         let servers = servers.iter().map(start).collect();
-        let (in_flight, halted, edges, tally) = Default::default();
-        Self { now, servers, store, ids: Vec::new(), in_flight, halted, edges, tally }
+        let (in_flight, halted, flights, edges, tally) = Default::default();
+        Self { now, servers, store, ids: Vec::new(), in_flight, halted, flights, edges, tally }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -141,6 +151,7 @@ impl World {
             Step::Skew { server, seconds } => {
                 let server = nth(server);
                 self.servers[server].skew = SignedDuration::from_secs(i64::from(*seconds));
+                self.forget_waiting();
             }
             Step::Hear { server, count } => {
                 self.servers[nth(server)].catch_up(&self.store, usize::from(*count));
@@ -183,6 +194,7 @@ impl World {
                 self.host_step(host, &HostStep::Relabel { role: *to });
                 self.settle()?;
             }
+            Step::Hesitate { how, seconds, version } => self.hesitate(*how, *seconds, *version)?,
             Step::HostsGo { some } => self.hosts_go(*some),
             Step::Operator(step) => self.operator_step(step)?,
             Step::Overtaken { server, other, some, fate } => {
@@ -215,14 +227,14 @@ impl World {
 
     fn check(&mut self) -> Held {
         invariants::of_the_store(self)?;
-        invariants::of_the_servers(self)
+        answers::of_the_servers(self)
     }
 
     fn check_secrecy(&self) -> Held {
         let looked_at = self.store.revision.0 as usize;
         let server = &self.servers[looked_at % self.servers.len()];
         match self.ids.get(looked_at % self.ids.len().max(1)) {
-            Some(host) => invariants::outcomes_are_secret(server, *host, self.now + server.skew),
+            Some(host) => answers::outcomes_are_secret(server, *host, self.now + server.skew),
             None => Ok(()),
         }
     }
@@ -233,6 +245,7 @@ impl World {
         let commits = self.servers[number].decide(now);
         for commit in commits.iter().filter(|commit| commit.holds(&self.store)) {
             invariants::of_a_decision(&self.store, &self.servers[number], &commit.decision, now)?;
+            self.nobody_is_away_uncounted(&self.servers[number], &commit.decision, now)?;
         }
         Ok(commits)
     }
@@ -280,6 +293,7 @@ impl World {
             let after = self.store.records.host_record(planned.host).and_then(|host| host.upgrade.as_deref());
             invariants::of_a_transition(&before, after, planned.transition, commit.decided_at)?;
         }
+        self.note_flights(commit)?;
         match fate {
             Fate::Repeated => hold!(COUNTS, !commit.holds(&self.store), "stored twice: {decision:?}"),
             Fate::Unanswered => *self.tally.entry("Unanswered".into()).or_default() += 1,
@@ -326,11 +340,41 @@ impl World {
             let most = 2 * self.servers.len() as u32 + 1;
             hold!(SETTLES, *edges <= most, "group {group} opened and closed {edges} times at {}", self.now);
         }
+        self.note_what_is_seen();
         if same_clock {
-            invariants::of_what_is_settled(self)?;
-            invariants::of_sleep(self)?;
+            self.note_waiting();
+            settled::of_what_is_settled(self)?;
+            settled::of_sleep(self)?;
         }
         Ok(())
+    }
+
+    /// Counts what is rare: without it, little is said by what holds.
+    fn note_what_is_seen(&mut self) {
+        let (settings, view) = (self.settings(), self.servers[0].engine.view());
+        let blocked = (0..settings.groups().len()).filter_map(|group| view.blocked_by(group, self.now));
+        let mut seen: Vec<&str> = blocked
+            .filter_map(|why| match why {
+                refit_rollout::BlockedBy::NoHosts => Some("Selects no hosts"),
+                refit_rollout::BlockedBy::NobodyUpgraded { .. } => Some("Nobody could be upgraded"),
+                _ => None,
+            })
+            .collect();
+        if settings.rollout.schedule == Schedule::Immediate && settings.rollout.paused.is_some() {
+            seen.push("Paused immediate");
+        }
+        let hosts = self.store.records.host_records();
+        for host in hosts.iter().filter(|host| settings.runs_version(host)) {
+            let updater = host.report.as_ref().and_then(|report| report.updater.as_ref());
+            match updater.filter(|updater| updater.unproved) {
+                Some(_) if settings.has_version(host) => seen.push("Unproved first version"),
+                Some(_) if settings.has_slot(host) => seen.push("Unproved"),
+                _ => {}
+            }
+        }
+        for seen in seen {
+            *self.tally.entry(seen.into()).or_default() += 1;
+        }
     }
 
     fn pass_to_edge(&mut self, seconds: i64) {
@@ -341,73 +385,6 @@ impl World {
         });
         let next = edges.flatten().min().unwrap_or(self.now);
         self.now = after(next, seconds).max(self.now);
-    }
-
-    /// From here on nobody fails, everyone is there, and operators let it run: it must come to an end.
-    pub fn ends(&mut self) -> Held {
-        for server in &mut self.servers {
-            server.skew = SignedDuration::ZERO;
-        }
-        self.everyone_returns();
-        self.settle()?;
-        self.check()?;
-        self.updaters_are_at_rest();
-        self.operators_let_it_run()?;
-        self.hosts_go(u16::MAX);
-        self.settle_with_hosts()?;
-        self.operators_mark_what_is_stuck();
-        self.settle_with_hosts()?;
-        let unhappy = |world: &Self| -> u32 {
-            let groups = world.settings().groups().iter();
-            let records = groups.map(|group| world.store.records.group(group.name.as_str()));
-            records.map(|record| record.failed + record.timed_out).sum()
-        };
-        let (began, unhappy_before) = (self.now, unhappy(self));
-        let days = 8 * (self.settings().groups().len() as i64 + 2);
-        let mut events = 0;
-        while !self.has_succeeded() {
-            let waking = self.servers.iter().filter_map(|server| server.engine.wake_at(self.now)).min();
-            let working = self.next_arrival();
-            let next = waking.into_iter().chain(working).min();
-            hold!(ENDS, next.is_some(), "nobody wants to be woken");
-            let next = next.unwrap_or(self.now);
-            hold!(ENDS, next > self.now || events == 0, "woken for nothing at {next}");
-            self.now = next.max(self.now);
-            hold!(ENDS, self.now < after(began, days * 86_400), "not done: {:?}", self.states());
-            events += 1;
-            hold!(ENDS, events < 20_000, "not done after {events} events: {:?}", self.states());
-            self.hosts_arrive();
-            self.settle_with_hosts()?;
-            self.operators_mark_what_is_stuck();
-            self.settle_with_hosts()?;
-            self.check()?;
-        }
-        hold!(ENDS, unhappy(self) <= unhappy_before, "hosts failed: {:?}", self.states());
-        Ok(())
-    }
-
-    fn settle_with_hosts(&mut self) -> Held {
-        self.settle()?;
-        self.hosts_acknowledge();
-        self.settle()
-    }
-
-    fn has_succeeded(&self) -> bool {
-        let mut groups = self.settings().groups().iter();
-        groups.all(|group| {
-            self.store.records.group(group.name.as_str()).state == refit_types::GroupState::Succeeded
-        })
-    }
-
-    fn states(&self) -> Vec<(String, refit_types::GroupRecord, Option<refit_rollout::BlockedBy>)> {
-        let engine = &self.servers[0].engine;
-        let groups = self.settings().groups().iter().enumerate();
-        groups
-            .map(|(n, group)| {
-                let record = self.store.records.group(group.name.as_str());
-                (group.name.to_string(), record, engine.view().blocked_by(n, self.now))
-            })
-            .collect()
     }
 
     /// Right after a new epoch began, nothing has happened in it.

@@ -7,7 +7,7 @@ use refit_types::{
 
 use super::World;
 use super::invariants::{EPOCH, Held, RUN, hold};
-use crate::model::{Settings, begins_an_epoch};
+use crate::model::{Settings, after, begins_an_epoch};
 
 /// What operators may do.
 #[derive(Debug, Clone)]
@@ -161,7 +161,11 @@ impl World {
         let is_news = config != before.config
             || wanted != before.rollout.version
             || schedule != before.rollout.schedule;
-        if is_news { self.say(config, wanted, schedule) } else { Ok(()) }
+        if is_news {
+            self.say(config, wanted, schedule)?;
+        }
+        self.note_resumed();
+        Ok(())
     }
 
     fn say(&mut self, config: ClusterMaintenanceConfig, version: Version, schedule: Schedule) -> Held {
@@ -186,6 +190,25 @@ impl World {
         };
         self.store.put_settings(Settings { config, rollout }, self.now);
         if is_new { self.nothing_has_happened() } else { Ok(()) }
+    }
+
+    /// Hosts are told and wake their updaters; then nobody may go for a while, in one of three ways.
+    pub fn hesitate(&mut self, how: u8, seconds: u16, version: Option<u8>) -> Held {
+        self.hosts_go(0);
+        let group = how / 3;
+        let (stop, go) = match how % 3 {
+            0 => (OperatorStep::Switch { on: false }, OperatorStep::Switch { on: true }),
+            1 => (OperatorStep::Pause, OperatorStep::Resume),
+            _ => (OperatorStep::PauseGroup { group }, OperatorStep::ResumeGroup { group }),
+        };
+        self.operator_step(&stop)?;
+        self.settle()?;
+        self.now = after(self.now, i64::from(seconds));
+        if let Some(version) = version {
+            self.operator_step(&OperatorStep::Version { version })?;
+        }
+        self.operator_step(&go)?;
+        self.settle()
     }
 
     fn pause(&mut self, is_paused: bool) {
@@ -221,6 +244,7 @@ impl World {
         let count = self.settings().recount(&name, record.round, &hosts, &self.store.gone);
         let is_open = !record.is_halted() && record.state != GroupState::Succeeded && !record.admitting;
         if is_open && self.settings().is_stuck(&record, &count) && count.newcomers + count.away == 0 {
+            *self.tally.entry("Marked done".into()).or_default() += 1;
             let marked = mark_done(&record, "olga", self.now);
             self.store.put_together(Some((name, marked)), Vec::new(), self.now);
         }
@@ -249,6 +273,7 @@ impl World {
         for group in 0..self.settings().groups().len() {
             self.pause_group(group, false);
         }
+        self.note_resumed();
         self.settle()?;
         for group in 0..self.settings().groups().len() {
             let name = self.settings().groups()[group].name.to_string();
