@@ -21,6 +21,15 @@ use supervisor::{Supervisor, is_alive, is_gone, pid, send};
 /// An updater gives a version more than a minute.
 const LONG_PATIENCE: Duration = Duration::from_secs(240);
 
+impl Image {
+    /// Waits until the updater has switched to a version and waits for it to be healthy, as it does for a minute.
+    async fn is_tried(&self, version: &str) {
+        let journal = self.root.join("var/lib/refit/versions/journal.json");
+        let tried = async || journal.exists() && self.active() == version;
+        eventually(&format!("{version} is tried"), PATIENCE, tried).await;
+    }
+}
+
 #[tokio::test]
 async fn an_upgrade_keeps_the_process_and_a_downgrade_replaces_it() {
     let cluster = Cluster::start().await;
@@ -327,7 +336,7 @@ async fn nothing_is_switched_under_a_supervisor_that_does_not_answer() {
     supervisor.obeys(json!({"set_updates": false}));
     cluster.choose("1.2.4");
     supervisor.signal(Signal::STOP);
-    let refused = image.update(&["update"]);
+    let refused = image.update(&["update", "--now"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{told}");
     assert!(told.contains("supervisor.sock") && told.contains("was silent"), "{told}");
@@ -343,9 +352,8 @@ async fn an_update_that_its_end_cut_off_is_undone_before_the_next_start() {
     let image = cluster.installed();
     let mut supervisor = Supervisor::start(&cluster, &image);
     let first = supervisor.runs("1.2.3").await;
-    cluster.choose("1.2.5");
-    // By now its updater waits for the new version to be healthy, for a minute.
-    supervisor.says("the agent failed and is started again").await;
+    cluster.choose("1.2.6");
+    image.is_tried("1.2.6").await;
     supervisor.signal(Signal::TERM);
     assert_eq!(supervisor.ends().await, Some(0));
     assert_eq!(supervisor::left_of(&image), Vec::<String>::new());
@@ -353,7 +361,7 @@ async fn an_update_that_its_end_cut_off_is_undone_before_the_next_start() {
 
     cluster.choose("1.2.3");
     let supervisor = Supervisor::start(&cluster, &image);
-    supervisor.says("Rolled back the switch to 1.2.5").await;
+    supervisor.says("Rolled back the switch to 1.2.6").await;
     assert_eq!(supervisor.runs("1.2.3").await["host_id"], first["host_id"]);
     assert_eq!(image.active(), "1.2.3");
 }
@@ -365,14 +373,14 @@ async fn an_online_recovery_brings_back_the_agent_that_ran() {
     let supervisor = Supervisor::start(&cluster, &image);
     let first = supervisor.runs("1.2.3").await;
     supervisor.obeys(json!({"set_updates": false}));
-    cluster.choose("1.2.5");
+    cluster.choose("1.2.6");
     let mut updater = image.command(&["update"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    supervisor.says("the agent failed and is started again").await;
+    image.is_tried("1.2.6").await;
     updater.kill().unwrap();
     updater.wait().unwrap();
     supervisor.obeys(json!("stop"));
 
-    let undone = "Rolled back the switch to 1.2.5, which was interrupted.\n";
+    let undone = "Rolled back the switch to 1.2.6, which was interrupted.\n";
     assert_eq!(said(&image.update(&["recover", "--online"])), undone);
     let second = supervisor.runs("1.2.3").await;
     assert_eq!(second["host_id"], first["host_id"]);

@@ -15,7 +15,10 @@ mod often;
 #[path = "find/slowly.rs"]
 mod slowly;
 
+use std::time::Duration;
+
 use refit_server::{Server, Settings};
+use refit_testbed::eventually;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -33,11 +36,20 @@ const UNCHOSEN: &str = concat!(
 );
 const HOST: &str = "6f1b0b5e-0c5a-4bbd-9d7e-2f1f0f6f3a55";
 
-/// A server with a store of its own, whose limit is `per_second`.
+/// A server with a store of its own, whose limit is `per_second`. Without a limit, it has read its store: before that no
+/// version is named to hosts that may be new.
 async fn server(per_second: u32) -> (Server, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings { find_requests_per_second: Some(per_second), ..settings(directory.path()) };
-    (start(settings).await.unwrap(), directory)
+    let server = start(settings).await.unwrap();
+    if per_second == 0 {
+        let has_read = async || {
+            let mut client = Client::connect(&server).await;
+            !ask(&mut client, "/v1/webapi/find").await.body.contains("withheld")
+        };
+        eventually("the store is read", Duration::from_secs(60), has_read).await;
+    }
+    (server, directory)
 }
 
 fn get(target: &str) -> String {

@@ -42,17 +42,21 @@ fn archives() -> &'static Path {
     folder.path()
 }
 
-/// A version that says what it is, as it must, and whose agent fails.
+/// Two versions that say what they are, as they must: the agent of 1.2.5 fails, and that of 1.2.6 hangs.
 fn break_archive(folder: &Path) {
     let script = r#"
         set -eu
         archive=$(basename "$(echo refit-*-v1.2.4-*.tar.gz)")
-        broken=$(echo "$archive" | sed s/1.2.4/1.2.5/)
         mkdir work
         tar -xzf "$archive" -C work
-        printf '#!/bin/sh\n[ "$1" != version ] || exec echo "refit v1.2.5 (oss)"\necho starting\necho "cannot join with --token 6ac3a7390d7ae9beb543f169700ec9da" >&2\nexit 3\n' >work/refit/refit
-        tar -czf "$broken" -C work refit
-        sha256sum "$broken" >"$broken.sha256"
+        spoil() {
+            broken=$(echo "$archive" | sed "s/1.2.4/$1/")
+            printf '#!/bin/sh\n[ "$1" != version ] || exec echo "refit v%s (oss)"\n%s\n' "$1" "$2" >work/refit/refit
+            tar -czf "$broken" -C work refit
+            sha256sum "$broken" >"$broken.sha256"
+        }
+        spoil 1.2.5 'echo starting; echo "cannot join with --token 6ac3a7390d7ae9beb543f169700ec9da" >&2; exit 3'
+        spoil 1.2.6 'exec sleep 100000'
         rm -r work
     "#;
     let made = Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap();

@@ -77,7 +77,7 @@ async fn hosts_are_listed_by_outcome_and_removed_with_what_is_counted_of_them() 
 
     let reasons = [
         ("upgraded", 2, ""),
-        ("failed", 2, "rolled back by its updater at health: the agent did not become ready"),
+        ("failed", 2, "rolled back by its updater at health: the agent ended (exit status 3)"),
         ("timed_out", 2, "still on 15.0.0"),
         ("in_flight", 8, "told at "),
         ("held", 2, "the disk is full"),
@@ -89,6 +89,9 @@ async fn hosts_are_listed_by_outcome_and_removed_with_what_is_counted_of_them() 
         assert_eq!(hosts.len(), count, "{outcome}");
         for host in hosts {
             assert!(host.outcome == outcome && host.reason.contains(reason), "{host:?}");
+            let agent =
+                host.failed_agent.as_ref().map(|agent| (agent.ended.as_str(), agent.last_lines.len()));
+            assert_eq!(agent, (outcome == "failed").then_some(("exit status 3", 2)), "{host:?}");
         }
     }
     let all = ids(&world.hosts_of("canary", "").await);

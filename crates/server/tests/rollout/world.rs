@@ -23,8 +23,8 @@ use refit_proto::rollouts::v1::rollout_service_client::RolloutServiceClient;
 use refit_server::{Features, Server, Settings};
 use refit_testbed::eventually;
 use refit_types::{
-    AgentRole, Edition, GroupRecord, HostId, HostRecord, Report, RotationMark, Session, UpdateFailure,
-    UpdaterStatus, UpgraderKind,
+    AgentRole, Edition, FailedAgent, GroupRecord, HostId, HostRecord, Report, RotationMark, Session,
+    UpdateFailure, UpdaterStatus, UpgraderKind,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -219,9 +219,13 @@ impl World {
                 attempt: host.upgrade.as_ref().unwrap().attempt,
                 version: NEW.parse().unwrap(),
                 step: "health".into(),
-                reason: "the agent did not become ready".into(),
+                reason: "the agent ended (exit status 3)".into(),
                 at: Timestamp::now(),
-                agent: None,
+                agent: Some(Box::new(FailedAgent {
+                    ended: Some("exit status 3".into()),
+                    seen_dead_at: "2026-11-16T00:17:50Z".parse().ok(),
+                    last_lines: vec!["first".into(), "<b>last</b>".into()],
+                })),
             };
             updater(host).last_failure = Some(failure);
         })

@@ -193,7 +193,11 @@ async fn what_hosts_say_is_text_on_every_page() {
                 step: HOSTILE.into(),
                 reason: HOSTILE.into(),
                 at: jiff::Timestamp::now(),
-                agent: None,
+                agent: Some(Box::new(refit_types::FailedAgent {
+                    ended: Some(HOSTILE.into()),
+                    seen_dead_at: None,
+                    last_lines: vec![HOSTILE.into()],
+                })),
             });
         })
         .await;
@@ -275,6 +279,14 @@ async fn everything_can_be_read_without_a_script() {
         until_shown(&mut browser, "/web/rollout", "staging-group halted: 1 of 4 failed, limit 0%").await;
     assert!(page.contains("not moving: halted: 1 of 4 failed, limit 0%"), "{page}");
     assert!(page.contains("It does not end by itself."), "{page}");
+    let banner = page.split_once("class=\"note bad halt\"").unwrap().1.split_once("</div>").unwrap().0;
+    for wanted in [
+        "rolled back by its updater at health",
+        "The agent ended: exit status 3",
+        "<pre class=\"lines\">first\n",
+    ] {
+        assert!(banner.contains(wanted), "{wanted}: {banner}");
+    }
     let plan = page.split_once("id=\"plan\"").unwrap().1;
     let [halted, behind] = ["staging-group", "prod-group"].map(|name| {
         let row = plan.split_once(&format!("data-group=\"{name}\"")).unwrap().1;
@@ -284,12 +296,14 @@ async fn everything_can_be_read_without_a_script() {
     assert!(behind.contains("<td>requires staging-group, which does not end</td>"), "{behind}");
     let hosts = browser.page("/web/rollout/staging-group?outcome=failed").await;
     assert_eq!(all(hosts.split_once("id=\"host-table\"").unwrap().1, "data-host"), [failed.to_string()]);
-    let reason = "rolled back by its updater at health: the agent did not become ready";
+    let reason = "rolled back by its updater at health: the agent ended (exit status 3)";
     assert!(hosts.contains(reason), "{hosts}");
     let page = browser.page(&format!("/web/hosts/{failed}")).await;
     for wanted in [
         "id=\"failure-step\">health<",
-        "id=\"failure-message\">the agent did not become ready<",
+        "id=\"failure-message\">the agent ended (exit status 3)<",
+        "<p class=\"ended\">The agent ended: exit status 3, first seen at <time",
+        "<pre class=\"lines\">first\n&#60;b&#62;last&#60;/b&#62;\n</pre>",
         "id=\"host-version\">v15.0.0 (oss)<",
         reason,
         "told to update with staging-group, attempt 1",
