@@ -86,7 +86,7 @@ impl Unproved {
 
 impl Environment<'_> {
     /// Records that the version of a switch has not proved that it works. If the version that is left had not either, the
-    /// way back leads to the one before that, or nowhere if that is all that was ever installed.
+    /// way back leads to the one before that, or nowhere if no agent has ever run.
     pub(crate) fn record_unproved(&self, journal: &Journal, attempt: u64) -> io::Result<()> {
         let (mut from, mut backed_up) = (journal.from.clone(), journal.backed_up);
         let left = match &journal.from {
@@ -95,7 +95,11 @@ impl Environment<'_> {
         };
         if let Some(left) = left {
             let is_there = |proved: &Version| is_complete(self.disk, self.layout, proved).unwrap_or(false);
-            (from, backed_up) = (left.from.filter(is_there), left.backed_up);
+            (from, backed_up) = match left.from.filter(is_there) {
+                Some(proved) => (Some(proved), left.backed_up),
+                // The agent of a first installation has run if it has a database.
+                None => (from.filter(|_| backed_up), backed_up),
+            };
         }
         if from.as_ref() == Some(&journal.to) {
             // Back to the version that works, before the other one was ever started.
