@@ -112,13 +112,19 @@ impl Environment<'_> {
             Manager::Absent(_) => Some(self.agent.lock_out().map_err(FailedStep::Service.failed())?),
             Manager::Present => None,
         };
-        let state = self.service.state().map_err(FailedStep::Service.failed())?;
+        let mut state = self.service.state().map_err(FailedStep::Service.failed())?;
+        if agents.is_none()
+            && state == ServiceState::Stopped
+            && let Err(error) = self.agent.lock_out()
+        {
+            // One that was started by hand would be neither stopped nor restarted.
+            state = self.service.state().map_err(FailedStep::Service.failed())?;
+            if state == ServiceState::Stopped {
+                return Err(FailedStep::Service.failure(error));
+            }
+        }
         self.refuse_queued(state)?;
         self.refuse_masked(state)?;
-        if agents.is_none() && state == ServiceState::Stopped {
-            // One that was started by hand would be neither stopped nor restarted.
-            self.agent.lock_out().map_err(FailedStep::Service.failed())?;
-        }
         if confirm && !is_still_due(control_plane, to)? {
             return Ok(Switched::CalledOff);
         }

@@ -74,7 +74,7 @@ async fn is_undone(version: &str, reason: &str) {
         assert!(agent["seen_dead_at"].is_string(), "{failure}");
         let line = "cannot join with --token ***";
         assert!(agent["last_lines"].as_array().unwrap().contains(&line.into()), "{failure}");
-        let shown = host.update(&["status"]).good();
+        let shown = host.update(&["status", "--format", "text"]).good();
         assert!(shown.contains("its agent ended: exit status 7") && shown.contains(line), "{shown}");
         assert!(log.contains(line), "{log}");
     }

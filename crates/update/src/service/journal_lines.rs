@@ -2,6 +2,7 @@
 //! be read was not said: a journal is not needed to undo a version.
 
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -11,6 +12,9 @@ use crate::probe::output_of;
 
 /// How long `journalctl` may take: it waits for a disk.
 const WITHIN: Duration = Duration::from_secs(10);
+/// How often the journal is read for a stop, and how long between.
+const STOP_LOOKS: u32 = 5;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Shown for a line that `journalctl` leaves out for its length.
 const TOO_LONG: &str = "(a line of more than 4096 bytes)";
 
@@ -31,8 +35,8 @@ enum Message {
     LeftOut,
 }
 
-/// `SD_MESSAGE_UNIT_STOPPING`: systemd says that it carries out a job that stops a unit.
-const STOPPING: &str = "MESSAGE_ID=de5b426a63be47a7b6ac3eaac82e2f6f";
+/// `SD_MESSAGE_UNIT_STOPPED` of a job that was to stop a unit: systemd has carried it out.
+const STOPPED: [&str; 2] = ["MESSAGE_ID=9d1aaa27d60140bd96365438aad20286", "JOB_TYPE=stop"];
 
 /// The last lines that the processes of a unit wrote in this boot after a moment of the monotonic clock, in microseconds;
 /// oldest first.
@@ -42,7 +46,15 @@ pub(super) fn last_lines(unit: &str, after: u64) -> Vec<String> {
 
 /// Whether somebody asked systemd to stop the unit after that moment. A unit whose process ends by itself is not stopped.
 pub(super) fn was_stopped(unit: &str, after: u64) -> bool {
-    !newest(&[&format!("UNIT={unit}"), STOPPING], 1, after).is_empty()
+    let unit = format!("UNIT={unit}");
+    let is_told = || !newest(&[&unit, STOPPED[0], STOPPED[1]], 1, after).is_empty();
+    // The journal may lag behind on a busy host.
+    (0..STOP_LOOKS).any(|look| {
+        if look > 0 {
+            thread::sleep(LOOK_EVERY);
+        }
+        is_told()
+    })
 }
 
 /// The messages of the newest entries with these fields, oldest first.

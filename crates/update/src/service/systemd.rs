@@ -96,6 +96,8 @@ impl Properties {
                 CLD_EXITED => RunEnd::Exit(status),
                 _ => RunEnd::Signal(status),
             }),
+            // systemd forgets a unit that ended well and that nothing refers to.
+            () if self.of("ActiveState") == "inactive" && exited == 0 => Some(RunEnd::Exit(0)),
             // `reset-failed` sets the counter to 0.
             () if restarts != 0 && restarts != mark.restarts => Some(RunEnd::Restarted),
             () => None,
@@ -212,6 +214,8 @@ mod tests {
         );
         assert_eq!(end("inactive", "", 2, 1, 0, 200), Some(RunEnd::Exit(0)));
         assert_eq!(end("active", "", 3, 0, 0, 0), Some(RunEnd::Restarted));
+        assert_eq!(end("inactive", "", 0, 0, 0, 0), Some(RunEnd::Exit(0)), "systemd has forgotten it");
+        assert_eq!(end("inactive", "7", 0, 0, 0, 0), None, "its start waits");
         assert_eq!(end("deactivating", "7", 2, 1, 0, 200), None, "somebody stops it");
         assert_eq!(end("inactive", "7", 2, 1, 0, 200), None, "somebody restarts it");
     }
