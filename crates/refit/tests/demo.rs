@@ -61,7 +61,6 @@ async fn a_version_that_does_not_run_is_undone_and_stops_the_rollout() {
         &[
             "canary1: 1.0.0 -> 1.1.0",
             "staging: active",
-            "staging1: tries 1.1.0: up to 60 s",
             "staging1 was told to upgrade to 1.1.0.",
             "at the step \"health\": the agent ended (exit status 3).",
             "    its agent ended: exit status 3, first seen at 20",
