@@ -9,6 +9,7 @@ mod clock;
 mod config;
 mod control_plane;
 mod disk;
+mod disk_state;
 mod enable;
 mod environment;
 mod failure;

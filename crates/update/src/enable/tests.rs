@@ -1,3 +1,5 @@
+//! The table of what `enable` does, by how the host stands and what the cluster says.
+
 use std::time::Duration;
 
 use refit_types::{BootMoment, Edition, UpdateFailure, UpdaterStatus};
