@@ -42,8 +42,5 @@ pub(crate) fn write(
 
 /// Removes it: a version has succeeded since.
 pub(crate) fn remove(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
-    match disk.kind(&layout.failure_log())? {
-        Some(_) => remove_durably(disk, &layout.failure_log()),
-        None => Ok(()),
-    }
+    remove_durably(disk, &layout.failure_log())
 }

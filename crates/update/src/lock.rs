@@ -89,7 +89,8 @@ impl Lock {
         match Self::take_temporary(path) {
             Ok(lock) => Ok(Some(lock)),
             Err(LockError::Disk { source, .. })
-                if matches!(source.kind(), StorageFull | QuotaExceeded) && !path.exists() =>
+                if matches!(source.kind(), StorageFull | QuotaExceeded)
+                    && path.try_exists().is_ok_and(|is_there| !is_there) =>
             {
                 Ok(None)
             }

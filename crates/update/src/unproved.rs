@@ -94,11 +94,12 @@ impl Environment<'_> {
             None => None,
         };
         if let Some(left) = left {
-            let is_there = |proved: &Version| is_complete(self.disk, self.layout, proved).unwrap_or(false);
-            (from, backed_up) = match left.from.filter(is_there) {
-                Some(proved) => (Some(proved), left.backed_up),
+            (from, backed_up) = match left.from {
+                Some(proved) if is_complete(self.disk, self.layout, &proved)? => {
+                    (Some(proved), left.backed_up)
+                }
                 // The agent of a first installation has run if it has a database.
-                None => (from.filter(|_| backed_up), backed_up),
+                _ => (from.filter(|_| backed_up), backed_up),
             };
         }
         if from.as_ref() == Some(&journal.to) {
@@ -129,9 +130,11 @@ impl Environment<'_> {
     ) -> Result<Option<Disproved>, StepFailed> {
         let found = Unproved::of_active(self.disk, self.layout).map_err(FailedStep::Recover.failed())?;
         let Some((version, record)) = found else { return Ok(None) };
-        let from = record.from.as_ref();
-        let Some(from) = from.filter(|from| is_complete(self.disk, self.layout, from).unwrap_or(false))
-        else {
+        let is_there = match &record.from {
+            Some(from) => is_complete(self.disk, self.layout, from).map_err(FailedStep::Recover.failed())?,
+            None => false,
+        };
+        let Some(from) = record.from.as_ref().filter(|_| is_there) else {
             // There is nothing to go back to, so it can take its time.
             if self.record_proof(&version).map_err(FailedStep::Settle.failed())? {
                 Unproved::clear(self.disk, self.layout, &version).map_err(FailedStep::Settle.failed())?;

@@ -324,8 +324,7 @@ impl Updater<'_> {
     fn still_held(&self, state: &DiskState, Asked { answer, proxy, .. }: Asked<'_>) -> Option<Outcome> {
         let target = state.status.held_target.as_ref()?;
         let is_same = state.status.held.is_some() && target.version == answer.version && !answer.auto_update;
-        let held = self.database_for(state, proxy, &target.version).err().filter(|_| is_same)?;
-        Some(Outcome::Held(held))
+        is_same.then(|| self.database_for(state, proxy, &target.version).err().map(Outcome::Held))?
     }
 
     /// The update ended before anything was switched: either the version cannot be used, or something else stands in

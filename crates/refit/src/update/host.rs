@@ -8,10 +8,11 @@ use std::time::Duration;
 use refit_identity::{CaPin, public_client_config};
 use refit_types::{DataDir, UpdaterStatus, Version};
 use refit_update::{
-    Connector, ControlPlane, DetectedService, Endpoint, Environment, HostAgent, HostError, HttpsControlPlane,
-    HttpsOptions, HttpsSource, Interrupt, Layout, Lock, LockError, LockRequest, NoPackages, Packages,
-    Profile, RealDisk, Recovered, Recovery, Service, SystemClock, SystemPackages, Systemd, TransferLimits,
-    UpdateError, Updater, active_version, is_installed, last_status, trusted_authorities,
+    Connector, ControlPlane, DetectedService, Endpoint, Environment, FailedStep, HostAgent, HostError,
+    HttpsControlPlane, HttpsOptions, HttpsSource, Interrupt, Layout, Lock, LockError, LockRequest,
+    NoPackages, Packages, Profile, RealDisk, Recovered, Recovery, Service, SystemClock, SystemPackages,
+    Systemd, TransferLimits, UpdateError, Updater, active_version, is_installed, last_status,
+    trusted_authorities,
 };
 
 use super::progress::ProgressLine;
@@ -182,6 +183,8 @@ impl Host {
         };
         command(&updater).map_err(|error| match error {
             UpdateError::NoProxy | UpdateError::Stopped => relay::settled(error),
+            // As a switch that is refused: an updater of an older release would not see why.
+            UpdateError::Step(ref failure) if failure.step == FailedStep::Service => relay::settled(error),
             other => Failure::failed(other),
         })
     }

@@ -32,7 +32,7 @@ pub(crate) enum OperatorError {
     #[error("no version has been chosen; `refitctl autoupdate update --set-agent-version=X.Y.Z` chooses one")]
     NoVersion,
     /// Groups do not count.
-    #[error("the schedule of this version is immediate: every host may update now, and groups do not count")]
+    #[error("the schedule of this version is immediate: it is for every host, and groups do not count")]
     Immediate,
     /// Updates are off.
     #[error(
